@@ -24,10 +24,11 @@ TEMPLATE = """\
 {% block html_head_js_mermaidjs %}{% endblock %}
 {% block html_head_css %}<style>
 main { max-width: 60rem; margin: 0 auto; }
-math[display=block] { margin: .8em 0; overflow-x: auto; }
+math[display=block] { margin: .8em 0; }
+a.all-lessons { color: #0645ad; font: 1rem system-ui, sans-serif; }
 </style>{% endblock %}
 {% block body_header %}{{ super() }}
-<p style="margin: 1em"><a href="index.html">all lessons</a></p>{% endblock %}
+<p style="margin: 1em"><a class="all-lessons" href="index.html">all lessons</a></p>{% endblock %}
 """
 
 STYLE = """\
