@@ -94,6 +94,13 @@ def execute(
     `on_cell(done, of)` is called before each code cell. KeyboardInterrupt passes; the kernel ends anyway.
     """
     deadline = time.monotonic() + total_limit_s
+    limit_s = cell_limit_s
+
+    def limit(cell: nbformat.NotebookNode) -> int:
+        nonlocal limit_s
+        limit_s = max(1, int(min(cell_limit_s, deadline - time.monotonic())))
+        return limit_s
+
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
@@ -101,7 +108,7 @@ def execute(
         notebook,
         kernel_name="python3",
         resources={"metadata": {"path": str(folder)}},
-        timeout_func=lambda cell: max(1, int(min(cell_limit_s, deadline - time.monotonic()))),
+        timeout_func=limit,
         force_raise_errors=True,  # a tag may not hide an error
         record_timing=False,
         store_widget_state=False,
@@ -123,8 +130,7 @@ def execute(
     except CellExecutionError as error:
         return f"{name_cell(notebook, index)}: {error.ename}: {ANSI.sub('', error.evalue)}".strip()
     except CellTimeoutError:
-        limit = max(1, int(min(cell_limit_s, total_limit_s)))
-        return f"{name_cell(notebook, index)}: still running at its time limit ({limit} s)"
+        return f"{name_cell(notebook, index)}: still running at its time limit ({limit_s} s)"
     except DeadKernelError:
         return f"{name_cell(notebook, index)}: the kernel died (out of memory, or a crash in native code)"
     return ""
