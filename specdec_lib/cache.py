@@ -1,0 +1,58 @@
+"""Everything that knows a transformers cache class: make one, measure it, roll it back to the path kept.
+
+Our own. Read with model.py. Sliding-window models get a full cache here, and transformers' own mask keeps their
+window, so rolling back past the window's edge stays exact.
+Left out: recurrent state, which cannot be rolled back and is refused.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+
+
+class CacheError(RuntimeError):
+    """A cache that cannot be rolled back, or did not do what it was told."""
+
+
+def new_cache(model: PreTrainedModel) -> DynamicCache:
+    """An empty cache that can be rolled back. Raises CacheError for a model whose cache cannot."""
+    natural = DynamicCache(config=model.config)
+    for layer in natural.layers:
+        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
+            raise CacheError(
+                f"{type(model).__name__} keeps its past in a {type(layer).__name__}, which cannot be rolled back "
+                "after a rejection; use a model with an ordinary attention cache"
+            )
+    if getattr(model, "_is_stateful", False):
+        raise CacheError(f"{type(model).__name__} keeps a recurrent state, which cannot be rolled back")
+    return DynamicCache()
+
+
+def has_sliding_window(model: PreTrainedModel) -> bool:
+    return any(type(layer) is DynamicSlidingWindowLayer for layer in DynamicCache(config=model.config).layers)
+
+
+def keep_rows(cache: Cache, committed: int, path: Sequence[int]) -> None:
+    """Keep `committed` rows and, of the rows after them, those of `path` in this order; drop the rest.
+
+    Raises CacheError if the cache then has another length than asked for.
+    """
+    contiguous = list(path) == list(range(len(path)))
+    length = committed + len(path)
+    for layer in cache.layers:
+        if not layer.is_initialized:
+            continue
+        if not contiguous:
+            source = torch.tensor(path, device=layer.keys.device) + committed
+            for rows in (layer.keys, layer.values):
+                rows[:, :, committed:length] = rows.index_select(2, source)
+        surplus = layer.get_seq_length() - length
+        if surplus > 0:
+            layer.crop(-surplus)
+        if layer.get_seq_length() != length:
+            raise CacheError(
+                f"{type(layer).__name__} has {layer.get_seq_length()} rows after a roll-back to {length}; "
+                "this cache cannot be used for speculative decoding"
+            )

@@ -1,0 +1,247 @@
+"""The one loop: propose, score, verify, keep. Every method of the course goes through it.
+
+Follows Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1, with trees (SpecInfer, arXiv 2305.09781).
+Left out: batches (one text at a time), loading models (zoo.py), and the rules themselves (verifiers/).
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from specdec_lib.drafters.base import DraftContext, Drafter, Feedback, NoDrafter
+from specdec_lib.model import Model
+from specdec_lib.sampling import Adjuster, Chance, RandomChance, SamplingSettings
+from specdec_lib.trace import Round, Trace
+from specdec_lib.tree import DraftTree
+from specdec_lib.verifiers.base import Scores, Verdict, Verifier
+from specdec_lib.verifiers.lossless import LosslessRejection
+
+EOS, STOP, LENGTH, CONTEXT = "eos", "stop", "length", "context"  # why a text ended
+
+
+@dataclass
+class Stops:
+    """When a text ends: any of several EOS ids, or stop strings (which may span tokens; need a tokenizer)."""
+
+    eos_token_ids: frozenset[int] = frozenset()
+    strings: tuple[str, ...] = ()
+    tokenizer: object = None
+
+    def __post_init__(self) -> None:
+        if self.strings and self.tokenizer is None:
+            raise ValueError("stop strings need a tokenizer to be seen in the text")
+        if any(not s for s in self.strings):
+            raise ValueError("a stop string is empty; leave it out")
+
+    def first(self, before: Sequence[int], emitted: Sequence[int]) -> tuple[int, str] | None:
+        """(how many of the emitted ids to keep, reason) at the earliest stop, or None. before: earlier new ids."""
+        for i, token in enumerate(emitted):
+            if token in self.eos_token_ids:
+                return i + 1, EOS
+            if self.strings and self._completes_string([*before, *emitted[: i + 1]]):
+                return i + 1, STOP
+        return None
+
+    def _completes_string(self, ids: list[int]) -> bool:
+        """Does the newest id complete a stop string?"""
+        longest = max(len(s) for s in self.strings)
+        tail = ids[-(longest + 8) :]  # a token may carry no text of its own, so a few more than characters
+        text = self.tokenizer.decode(tail)
+        earlier = self.tokenizer.decode(tail[:-1])
+        return any(text.count(s) > earlier.count(s) for s in self.strings)
+
+
+class Session:
+    """One text being decoded: it can be streamed, stopped early, stopped by an error, and gone on with.
+
+    Between rounds, target.length == len(ids) - 1: the newest token, the root of the next tree, is not yet cached.
+    generator: drives every draw; by default one seeded with `seed` on the target's device. The global random state
+    is never touched. Raises ValueError for an empty prompt, a batch, or a prompt beyond the target's context.
+    """
+
+    def __init__(
+        self,
+        target: Model,
+        drafter: Drafter | None = None,
+        verifier: Verifier | None = None,
+        settings: SamplingSettings | None = None,
+        stops: Stops | None = None,
+        chance: Chance | None = None,
+        generator: torch.Generator | None = None,
+        seed: int = 0,
+    ):
+        self.target = target
+        self.drafter = NoDrafter() if drafter is None else drafter
+        self.verifier = LosslessRejection() if verifier is None else verifier
+        self.settings = SamplingSettings() if settings is None else settings
+        self.stops = Stops() if stops is None else stops
+        if chance is None:
+            generator = generator or torch.Generator(device=target.device).manual_seed(seed)
+            chance = RandomChance(generator)
+        self.chance = chance
+        self.ids: list[int] = []
+
+    def start(self, prompt: Sequence[int]) -> "Session":
+        """Begin a new text after a prompt of token ids."""
+        prompt = check_prompt(prompt, self.target)
+        self.prompt, self.ids = prompt, list(prompt)
+        self.trace = Trace(prompt, self.verifier.name, self.verifier.lossless)
+        began = time.perf_counter()
+        self.target.start()
+        self.drafter.start(prompt)
+        self.target.feed(prompt[:-1])
+        self.trace.prefill_s = time.perf_counter() - began
+        return self
+
+    def extend(self, ids: Sequence[int]) -> None:
+        """Add tokens of the user's to a text that has stopped; a new trace begins."""
+        if not len(ids):
+            return
+        extended = check_prompt([*self.ids, *ids], self.target)
+        self.target.truncate(min(self.target.length, len(self.ids) - 1))
+        self.target.feed(extended[self.target.length : -1])
+        self.ids = extended
+        self.trace = Trace(list(extended), self.verifier.name, self.verifier.lossless)
+
+    def rounds(self, max_new_tokens: int, adjuster: Adjuster | None = None) -> Iterator[Round]:
+        """Decode, giving each round when it is committed. trace.reason says why it ended.
+
+        Stopping the iteration, or an exception in a round, leaves the session at the last whole round.
+        """
+        if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
+            raise ValueError(f"max_new_tokens must be a whole number, 0 or more; got {max_new_tokens!r}")
+        start, self.trace.reason = len(self.ids), ""
+        if adjuster is None:
+            adjuster = self.settings.adjuster(start, sorted(self.stops.eos_token_ids))
+        while not self.trace.reason:
+            left = max_new_tokens - (len(self.ids) - start)
+            room = self.target.context - len(self.ids)
+            if left <= 0 or room <= 0:
+                self.trace.reason = LENGTH if left <= 0 else CONTEXT
+                return
+            yield self._round(adjuster, start, min(left, room))
+
+    def run(self, max_new_tokens: int) -> Trace:
+        """Decode to the end; the trace."""
+        for _ in self.rounds(max_new_tokens):
+            pass
+        return self.trace
+
+    def _round(self, adjuster: Adjuster, start: int, limit: int) -> Round:
+        """One round, emitting at most `limit` ids. On any exception the state before it is restored."""
+        before = len(self.ids)
+        clock = _Clock(self.target.device)
+        try:
+            context = DraftContext(
+                self.ids, limit - 1, self.target.vocab_size, adjuster, self.chance, self.target.device
+            )
+            tree = self.drafter.propose(context)
+            if tree.depth > limit - 1:
+                raise ValueError(f"{self.drafter.name} proposed {tree.depth} tokens deep where {limit - 1} fit")
+            clock.lap("draft_s")
+            output = self.target.score(tree.tokens, tree.parents, self.verifier.needs)
+            clock.lap("score_s")
+            scores = Scores(output.logits, adjuster, self._prefixes(tree), output.hidden)
+            verdict = self.verifier.verify(tree, scores, self.chance)
+            clock.lap("verify_s")
+            emitted, path, last, reason = self._cut(verdict, start, limit)
+            committed_nodes = verdict.path[: len(emitted) - 1]
+            self.target.keep([0, *committed_nodes])
+            self.ids.extend(emitted)
+            clock.lap("other_s")
+            self.drafter.observe(Feedback(tree, scores, verdict, committed_nodes, self.ids))
+            clock.lap("draft_s")
+        except BaseException:
+            del self.ids[before:]
+            self.target.truncate(min(self.target.length, before - 1))
+            raise
+        self.trace.reason = reason
+        record = Round(
+            verdict.tokens, tree.parents, verdict.target_probs, verdict.draft_probs, verdict.overlaps,
+            path, verdict.outcomes, emitted, last, **clock.seconds(),
+        )  # fmt: skip
+        self.trace.rounds.append(record)
+        return record
+
+    def _cut(self, verdict: Verdict, start: int, limit: int) -> tuple[list[int], list[int], str, str]:
+        """What of a verdict is emitted: ids, kept nodes, the kind of the last id, and the reason to stop if any."""
+        emitted = [*(verdict.tokens[node] for node in verdict.path), verdict.token][:limit]
+        stop = self.stops.first(self.ids[start:], emitted)
+        reason = ""
+        if stop is not None:
+            emitted, reason = emitted[: stop[0]], stop[1]
+        path = verdict.path[: len(emitted)]
+        last = verdict.kind if len(emitted) > len(verdict.path) else "accepted"
+        return emitted, path, last, reason
+
+    def _prefixes(self, tree: DraftTree):
+        def prefix(node: int) -> list[int]:
+            tokens = tree.tokens.tolist()
+            return [*self.ids, *(tokens[n] for n in tree.path_to(node))]
+
+        return prefix
+
+
+def decode(
+    target: Model,
+    prompt: Sequence[int],
+    max_new_tokens: int,
+    drafter: Drafter | None = None,
+    verifier: Verifier | None = None,
+    settings: SamplingSettings | None = None,
+    stops: Stops | None = None,
+    seed: int = 0,
+) -> Trace:
+    """Decode one prompt to the end and return its trace (trace.ids are the new tokens). See Session."""
+    session = Session(target, drafter, verifier, settings, stops, seed=seed)
+    return session.start(prompt).run(max_new_tokens)
+
+
+def check_prompt(prompt: Sequence[int], target: Model) -> list[int]:
+    """The prompt as a list of ids, or a ValueError that says what is wrong with it."""
+    if torch.is_tensor(prompt):
+        if prompt.dim() == 2 and prompt.shape[0] == 1:
+            prompt = prompt[0]
+        if prompt.dim() != 1:
+            raise ValueError(f"one text at a time: got ids of shape {tuple(prompt.shape)}; decode the rows one by one")
+        prompt = prompt.tolist()
+    prompt = list(prompt)
+    if any(not isinstance(token, int) or isinstance(token, bool) for token in prompt):
+        raise ValueError("a prompt is a flat list of token ids; decode several prompts one by one")
+    if not prompt:
+        raise ValueError("the prompt is empty; give at least one token (the BOS token starts a text from nothing)")
+    outside = [token for token in prompt if not 0 <= token < target.vocab_size]
+    if outside:
+        raise ValueError(f"prompt token {outside[0]} is not in the target's vocabulary of {target.vocab_size}")
+    if len(prompt) > target.context:
+        raise ValueError(f"the prompt has {len(prompt)} tokens; the target's context holds {target.context}")
+    return prompt
+
+
+class _Clock:
+    """Seconds by phase. On a GPU the laps are events, read after the round's own synchronisation."""
+
+    def __init__(self, device: torch.device):
+        self.cuda = device.type == "cuda"
+        self.laps: list[tuple[str, object]] = [("", self._now())]
+
+    def _now(self):
+        if not self.cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def lap(self, phase: str) -> None:
+        self.laps.append((phase, self._now()))
+
+    def seconds(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        if self.cuda:
+            self.laps[-1][1].synchronize()
+        for (_, begin), (phase, end) in zip(self.laps, self.laps[1:], strict=False):
+            spent = begin.elapsed_time(end) / 1000 if self.cuda else end - begin
+            found[phase] = found.get(phase, 0.0) + spent
+        return found

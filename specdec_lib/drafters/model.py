@@ -1,0 +1,101 @@
+"""Drafting with a smaller model: a chain of gamma tokens, or a tree of independently drawn siblings.
+
+Follows Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1, and SpecInfer (arXiv 2305.09781) for siblings.
+Left out: drafts that stop when they are unsure.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from specdec_lib.drafters.base import DraftContext, Feedback, check_draft_length
+from specdec_lib.model import Model
+from specdec_lib.tree import DraftTree
+
+
+class ModelDrafter:
+    """Draws gamma tokens one after the other from the draft's adjusted law, and hands on the laws drawn from.
+
+    siblings: how many tokens to draw below each node, level by level (default: one; levels beyond the last given
+    take one). greedy: take the argmax instead; its tokens are then point masses, whatever the temperature.
+    The draft's cache holds a prefix of the committed text; what it lacks (after full acceptance, the last draft)
+    is read at the next proposal. Where the text has outgrown the draft's context, nothing is proposed.
+    """
+
+    name = "model"
+
+    def __init__(self, model: Model, gamma: int = 8, siblings: Sequence[int] = (), greedy: bool = False):
+        self.model, self.gamma, self.greedy = model, check_draft_length(gamma), greedy
+        self.siblings = tuple(siblings)
+        if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in self.siblings):
+            raise ValueError(f"siblings must be whole numbers, 1 or more; got {self.siblings}")
+
+    def start(self, prompt: list[int]) -> None:
+        self.model.start()
+
+    def propose(self, context: DraftContext) -> DraftTree:
+        committed = context.committed
+        gamma = min(self.gamma, context.room, self.model.context - len(committed) + 1)
+        if gamma <= 0:
+            return DraftTree.chain(committed[-1:], device=context.device)
+        logits = self._read(committed)
+        point_mass = self.greedy or context.adjuster.greedy
+        tokens, parents, laws = [torch.tensor(committed[-1:], device=self.model.device)], [-1], []
+        level = [0]  # nodes whose children come next; logits has a row for each
+        for depth in range(gamma):
+            width = self.siblings[depth] if depth < len(self.siblings) else 1
+            if point_mass:
+                width = 1  # equal siblings would be one
+            adjusted = self._adjust(logits, context, level, parents, tokens)
+            rows = adjusted.repeat_interleave(width, dim=0) if width > 1 else adjusted
+            if point_mass:
+                drawn = rows.argmax(dim=-1)
+            else:
+                laws.append(context.adjuster.laws(rows))
+                drawn = context.chance.draw(laws[-1])
+            new_parents = [node for node in level for _ in range(width)]
+            level = list(range(len(parents), len(parents) + len(new_parents)))
+            parents += new_parents
+            tokens.append(drawn)
+            if depth < gamma - 1:
+                logits = self.model.score(drawn, [self.base + parent for parent in new_parents]).logits
+                self.scored = len(parents) - 1
+        draft_laws = torch.cat(laws).to(context.device) if laws else None
+        return DraftTree(torch.cat(tokens).to(context.device), parents, draft_laws)
+
+    def observe(self, feedback: Feedback) -> None:
+        if self.model.pending:  # nothing is pending when nothing was proposed
+            read = [node for node in feedback.kept if node <= self.scored]
+            self.model.keep([*range(self.base + 1), *(self.base + node for node in read)])
+
+    def _read(self, committed: list[int]) -> torch.Tensor:
+        """Bring the cache up to the root; the row that follows it, (1, vocabulary).
+
+        The root and what was missing before it stay pending: node i of the tree is pending node base + i.
+        """
+        self.model.truncate(min(self.model.length, len(committed) - 1))
+        missing = committed[self.model.length :]
+        if len(missing) > 2:  # the prompt, or text added by the user: no logits wanted
+            self.model.feed(missing[:-1])
+            missing = missing[-1:]
+        ids = torch.tensor(missing, dtype=torch.long, device=self.model.device)
+        logits = self.model.score(ids, range(-1, len(ids) - 1)).logits[-1:]
+        self.base, self.scored = len(missing) - 1, 0
+        return logits
+
+    def _adjust(self, logits, context: DraftContext, level, parents, tokens) -> torch.Tensor:
+        """The draft's logits over the target's vocabulary, processed with each node's own prefix."""
+        short = context.vocab_size - logits.shape[-1]
+        if short > 0:
+            logits = torch.nn.functional.pad(logits, (0, short), value=-float("inf"))
+        elif short < 0:
+            logits = logits[:, : context.vocab_size]
+
+        def prefix(row: int) -> list[int]:
+            ids, node, flat = [], level[row], torch.cat(tokens).tolist()
+            while node > 0:
+                ids.append(flat[node])
+                node = parents[node]
+            return [*context.committed, *ids[::-1]]
+
+        return context.adjuster.logits(logits, prefix)

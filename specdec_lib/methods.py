@@ -1,0 +1,66 @@
+"""Methods by name: "lossless:gamma=4" to a drafter and a verifier. The one place where names are resolved.
+
+Our own. Names and knobs are the project's fixed ones, so that results made months apart can be laid side by side.
+Left out: loading models (zoo.py) and running a method (decode.py).
+"""
+
+from dataclasses import dataclass
+
+from specdec_lib.drafters import Drafter, ModelDrafter, NoDrafter
+from specdec_lib.verifiers import GreedyMatch, Lenience, LosslessRejection, Verifier
+from specdec_lib.zoo import Pair
+
+GAMMA = 8  # draft length unless a method or a pair says otherwise
+
+# name: (what it is in a line, its knobs with their defaults)
+METHODS = {
+    "autoregressive": ("plain decoding with the target alone", {}),
+    "greedy": ("draft, then keep what equals the target's argmax (temperature 0)", {"gamma": GAMMA}),
+    "lossless": ("draft, then rejection sampling: the target's law exactly", {"gamma": GAMMA}),
+    "lenience": ("rejection sampling made lenient: lossy, 1 is lossless", {"gamma": GAMMA, "lenience": 0.1}),
+}
+
+
+@dataclass
+class Method:
+    """A method ready to run: name, knobs, drafter and verifier."""
+
+    name: str
+    knobs: dict[str, float]
+    drafter: Drafter
+    verifier: Verifier
+
+    @property
+    def label(self) -> str:
+        return self.name + (":" + ",".join(f"{k}={v:g}" for k, v in self.knobs.items()) if self.knobs else "")
+
+
+def parse_method(text: str) -> tuple[str, dict[str, float]]:
+    """ "lenience:lenience=0.3,gamma=4" as (name, all knobs). ValueError names what is unknown or malformed."""
+    name, _, rest = text.strip().partition(":")
+    if name not in METHODS:
+        raise ValueError(f"unknown method {name!r}; choose one of {', '.join(METHODS)}")
+    knobs = dict(METHODS[name][1])
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if key not in knobs:
+            known = ", ".join(knobs) or "none"
+            raise ValueError(f"unknown knob {key!r} for method {name}; it has: {known}")
+        try:
+            knobs[key] = int(value) if isinstance(knobs[key], int) else float(value)
+        except ValueError:
+            kind = "a whole number" if isinstance(knobs[key], int) else "a number"
+            raise ValueError(f"knob {key} of method {name} must be {kind}; got {value if equals else part!r}") from None
+    return name, knobs
+
+
+def build_method(text: str, pair: Pair) -> Method:
+    """A method on a pair's models."""
+    name, knobs = parse_method(text)
+    drafter = NoDrafter() if name == "autoregressive" else ModelDrafter(pair.draft, knobs["gamma"])
+    verifier: Verifier = LosslessRejection()
+    if name == "greedy":
+        verifier = GreedyMatch()
+    elif name == "lenience":
+        verifier = Lenience(knobs["lenience"])
+    return Method(name, knobs, drafter, verifier)

@@ -1,0 +1,248 @@
+"""Model: one causal LM and its cache, target or draft. score() is one forward pass over new tokens, keep() rolls back.
+
+Read after tree.py. The mask and positions of a tree follow SpecInfer (arXiv 2305.09781), section 4.2.
+Left out: cache classes (cache.py), loading by name (zoo.py), and any choice of tokens (drafters/, verifiers/).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from transformers import PreTrainedModel
+
+from specdec_lib.cache import has_sliding_window, keep_rows, new_cache
+from specdec_lib.tree import ancestor_mask, depths
+
+TREE_ATTENTION = ("eager", "sdpa")  # the attention implementations that take a mask of our own
+
+
+@dataclass
+class ModelOutput:
+    """logits (nodes, vocabulary) of the new nodes; hidden (nodes, width), before the final norm, when asked for."""
+
+    logits: torch.Tensor
+    hidden: torch.Tensor | None = None
+
+
+class Model(Protocol):
+    """What the loop and the drafters ask of a model.
+
+    length: committed tokens in the cache. Nodes scored since the last keep() are pending: the parents of new
+    nodes are indices of pending nodes, -1 for the end of the committed text.
+    """
+
+    vocab_size: int
+    context: int
+    device: torch.device
+    length: int
+
+    def start(self) -> None:
+        """Forget everything."""
+
+    def feed(self, tokens: Sequence[int]) -> None:
+        """Commit tokens without looking at their logits."""
+
+    def score(self, tokens: torch.Tensor, parents: Sequence[int], needs: frozenset[str] = frozenset()) -> ModelOutput:
+        """One pass over new nodes (nodes,), appended to the pending ones. needs may name "hidden"."""
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Commit these pending nodes, in order; drop the other pending ones."""
+
+    def truncate(self, length: int) -> None:
+        """Back to the first `length` committed tokens; nothing stays pending."""
+
+
+class _Pending:
+    """Book-keeping of scored nodes that are not committed yet, shared by all models."""
+
+    length: int
+    pending: list[int]
+
+    def _append(self, tokens: torch.Tensor, parents: Sequence[int], context: int) -> None:
+        known = len(self.pending)
+        if len(parents) != len(tokens) or len(tokens) == 0:
+            raise ValueError(
+                f"{len(tokens)} tokens with {len(parents)} parents: give one parent a token, and at least one"
+            )
+        for node, parent in enumerate(parents, start=known):
+            if not -1 <= parent < node:
+                raise ValueError(f"node {node} has parent {parent}; a parent must come before its child")
+        self.pending += parents
+        deepest = self.length + 1 + max(depths(self.pending))
+        if deepest > context:
+            del self.pending[known:]
+            raise ValueError(f"{deepest} tokens do not fit this model's context of {context}")
+
+    def _is_chain(self) -> bool:
+        return all(parent == node - 1 for node, parent in enumerate(self.pending))
+
+
+class CausalLM(_Pending):
+    """A transformers causal LM as a Model, batch 1.
+
+    vocab_size: use only the first so many logits (padding rows beyond the tokenizer are cut). Raises ValueError
+    for encoder-decoder models and CacheError for caches that cannot be rolled back.
+    """
+
+    def __init__(self, model: PreTrainedModel, vocab_size: int | None = None):
+        if model.config.is_encoder_decoder:
+            raise ValueError(f"{type(model).__name__} is an encoder-decoder model; only decoder-only models work here")
+        config = model.config.get_text_config()
+        self.model = model.eval()
+        self.vocab_size = min(vocab_size or config.vocab_size, config.vocab_size)
+        self.context = int(getattr(config, "max_position_embeddings", None) or 2**31)
+        self.device = model.device
+        self._sliding = has_sliding_window(model)
+        self.start()
+
+    def start(self) -> None:
+        self.cache, self.length, self.pending = new_cache(self.model), 0, []
+
+    @torch.inference_mode()
+    def feed(self, tokens: Sequence[int]) -> None:
+        if not len(tokens):
+            return
+        ids = torch.as_tensor(tokens, dtype=torch.long, device=self.device)
+        self._append(ids, range(-1, len(ids) - 1), self.context)
+        self._forward(ids, logits_to_keep=1)
+        self.keep(range(len(ids)))
+
+    @torch.inference_mode()
+    def score(self, tokens: torch.Tensor, parents: Sequence[int], needs: frozenset[str] = frozenset()) -> ModelOutput:
+        self._append(tokens, parents, self.context)
+        if needs - {"hidden"}:
+            raise ValueError(f"a CausalLM cannot give {sorted(needs - {'hidden'})}")
+        if "hidden" not in needs:
+            return ModelOutput(self._forward(tokens).logits[0, :, : self.vocab_size])
+        with _input_of(final_norm(self.model)) as hidden:
+            logits = self._forward(tokens).logits[0, :, : self.vocab_size]
+        return ModelOutput(logits, hidden[0][0])
+
+    @torch.inference_mode()
+    def keep(self, path: Sequence[int]) -> None:
+        keep_rows(self.cache, self.length, path)
+        self.length += len(path)
+        self.pending = []
+
+    @torch.inference_mode()
+    def truncate(self, length: int) -> None:
+        _check_truncation(self.length, length)
+        keep_rows(self.cache, length, [])
+        self.length, self.pending = length, []
+
+    def _forward(self, tokens: torch.Tensor, **kwargs):
+        if not self._is_chain():
+            kwargs |= self._tree_inputs(len(tokens))
+        return self.model(
+            input_ids=tokens.unsqueeze(0),
+            past_key_values=self.cache,
+            use_cache=True,
+            return_dict=True,
+            **kwargs,
+        )
+
+    def _tree_inputs(self, new: int) -> dict[str, torch.Tensor]:
+        """Mask (1, 1, new, committed + pending) and positions (1, new) of the newest nodes of a tree."""
+        attention = self.model.config._attn_implementation
+        if attention not in TREE_ATTENTION or self._sliding:
+            what = "a sliding window" if self._sliding else f"the attention implementation {attention!r}"
+            raise ValueError(
+                f"{type(self.model).__name__} with {what} cannot take a tree's mask; use a chain, or load it with "
+                f"attn_implementation one of {', '.join(TREE_ATTENTION)}"
+            )
+        dtype = self.model.dtype
+        sees = ancestor_mask(self.pending)[-new:].to(self.device)
+        mask = torch.zeros(new, self.length + len(self.pending), dtype=dtype, device=self.device)
+        mask[:, self.length :].masked_fill_(~sees, torch.finfo(dtype).min)
+        positions = torch.tensor(depths(self.pending)[-new:], device=self.device) + self.length
+        return {"attention_mask": mask[None, None], "position_ids": positions[None]}
+
+
+def _check_truncation(have: int, length: int) -> None:
+    if not 0 <= length <= have:
+        raise ValueError(f"cannot truncate {have} committed tokens to {length}")
+
+
+def final_norm(model: PreTrainedModel) -> torch.nn.Module:
+    """The norm between the last layer and the output matrix. Raises ValueError where none is found."""
+    body = model.base_model
+    for name in ("norm", "ln_f", "final_layer_norm", "final_layernorm"):
+        if hasattr(body, name):
+            return getattr(body, name)
+    raise ValueError(f"cannot find the final norm of {type(model).__name__}")
+
+
+class _input_of:
+    """Context manager: the list that it gives collects the inputs of a module's calls."""
+
+    def __init__(self, module: torch.nn.Module):
+        self.module, self.inputs = module, []
+
+    def __enter__(self) -> list[torch.Tensor]:
+        self.handle = self.module.register_forward_pre_hook(lambda module, args: self.inputs.append(args[0]))
+        return self.inputs
+
+    def __exit__(self, *error) -> None:
+        self.handle.remove()
+
+
+class TableModel(_Pending):
+    """A small LM given by numbers: logits_of(ids so far) -> (vocabulary,) logits. For tests and lesson 03.
+
+    Keeps tokens in place of a cache, and checks by itself what a cache cannot: every row's whole history.
+    """
+
+    def __init__(self, logits_of: Callable[[tuple[int, ...]], Sequence[float]], vocab_size: int, context: int = 10**6):
+        self.logits_of, self.vocab_size, self.context = logits_of, vocab_size, context
+        self.device = torch.device("cpu")
+        self.start()
+
+    @classmethod
+    def random(cls, vocab_size: int, seed: int, spread: float = 1.0, context: int = 10**6) -> "TableModel":
+        """Logits that depend on the whole history through its hash, normal with a standard deviation of spread."""
+
+        def logits_of(ids: tuple[int, ...]) -> list[float]:
+            generator = torch.Generator().manual_seed(hash((seed, *ids)) % 2**31)
+            return (torch.randn(vocab_size, generator=generator, dtype=torch.float64) * spread).tolist()
+
+        return cls(logits_of, vocab_size, context)
+
+    @classmethod
+    def constant(cls, law: Sequence[float], context: int = 10**6) -> "TableModel":
+        """The same law after any history."""
+        logits = torch.tensor(law, dtype=torch.float64).log().tolist()
+        return cls(lambda ids: logits, len(law), context)
+
+    @property
+    def length(self) -> int:
+        return len(self.ids)
+
+    def start(self) -> None:
+        self.ids: list[int] = []
+        self.pending, self.pending_tokens = [], []
+
+    def feed(self, tokens: Sequence[int]) -> None:
+        self.ids += [int(token) for token in tokens]
+
+    def history(self, node: int) -> tuple[int, ...]:
+        path = []
+        while node >= 0:
+            path.append(self.pending_tokens[node])
+            node = self.pending[node]
+        return (*self.ids, *path[::-1])
+
+    def score(self, tokens: torch.Tensor, parents: Sequence[int], needs: frozenset[str] = frozenset()) -> ModelOutput:
+        self._append(tokens, parents, self.context)
+        self.pending_tokens += tokens.tolist()
+        first = len(self.pending) - len(tokens)
+        rows = [list(self.logits_of(self.history(node))) for node in range(first, len(self.pending))]
+        return ModelOutput(torch.tensor(rows, dtype=torch.float64))
+
+    def keep(self, path: Sequence[int]) -> None:
+        self.ids += [self.pending_tokens[node] for node in path]
+        self.pending, self.pending_tokens = [], []
+
+    def truncate(self, length: int) -> None:
+        _check_truncation(self.length, length)
+        self.ids, self.pending, self.pending_tokens = self.ids[:length], [], []

@@ -1,0 +1,250 @@
+"""Train the pocket models from scratch: `python -m specdec_lib.pocket.train`, or `make pocket`.
+
+Our own (no paper). Plain transformers and torch, float32, resumable after an interruption at any step.
+Left out: measuring the pair that comes out (specdec eval) and writing its card (card.py).
+"""
+
+import argparse
+import json
+import math
+import random
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from tqdm import tqdm
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from specdec_lib.pocket.checker import mark
+from specdec_lib.pocket.tokenizer import build_tokenizer, prompt_ids, world_tokens
+from specdec_lib.pocket.world import STYLES, make_problem, problems, write_answer
+
+IGNORED = -100  # label of a token that carries no loss
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One model: its shape, the style of the text it reads, and its schedule (in steps, never by the clock)."""
+
+    style: str
+    layers: int
+    width: int
+    inner: int
+    heads: int
+    steps: int
+    learning_rate: float
+    batch: int = 32
+    warmup: int = 200
+    seed: int = 1
+    eval_every: int = 500
+    bfloat16: bool = False  # matrix products of the training passes in bfloat16; the weights stay float32
+    accuracy_goal: float | None = None  # stop at the first evaluation that reaches it; None: train to the end
+
+
+RECIPES = {
+    "target": Recipe("target", layers=12, width=128, inner=352, heads=4, steps=3000, learning_rate=1.5e-3,
+                     bfloat16=True),
+    "draft": Recipe("draft", layers=2, width=64, inner=176, heads=4, steps=6000, learning_rate=2e-3, seed=2,
+                    eval_every=100, accuracy_goal=0.66),
+    "uniform": Recipe("uniform", layers=4, width=128, inner=352, heads=4, steps=2400, learning_rate=2e-3, seed=3,
+                      bfloat16=True),
+}  # fmt: skip
+
+
+def build_model(recipe: Recipe, tokenizer) -> LlamaForCausalLM:
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=recipe.width,
+        intermediate_size=recipe.inner,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        attn_implementation="sdpa",
+    )
+    torch.manual_seed(recipe.seed)  # transformers initialises from the global generator
+    return LlamaForCausalLM(config)
+
+
+def documents(tokenizer, style: str, n: int, seed: str) -> list[tuple[list[int], int]]:
+    """n training documents as (ids, length of the prompt)."""
+    rng, found = random.Random(seed), []
+    vocabulary = {token.replace("\u2581", " "): i for token, i in tokenizer.get_vocab().items()}
+    for _ in range(n):
+        problem = make_problem(rng, "train")
+        prompt = prompt_ids(tokenizer, problem.question)
+        answer = [vocabulary[token] for token in write_answer(problem, rng, STYLES[style])]
+        found.append((prompt + answer, len(prompt)))
+    return found
+
+
+def batches(tokenizer, recipe: Recipe, first_step: int):
+    """Batches from a step on, the same whether or not the run was interrupted. Bucketed by length."""
+    group = 20  # batches that are drawn and sorted together
+    for block in range(first_step // group, 10**9):
+        rng = random.Random(f"order-{recipe.seed}-{block}")
+        docs = documents(tokenizer, recipe.style, group * recipe.batch, f"text-{recipe.seed}-{block}")
+        docs.sort(key=lambda doc: len(doc[0]))
+        chunks = [docs[i * recipe.batch : (i + 1) * recipe.batch] for i in range(group)]
+        rng.shuffle(chunks)
+        for i, chunk in enumerate(chunks):
+            if block * group + i >= first_step:
+                yield collate(chunk, tokenizer.pad_token_id)
+
+
+def collate(chunk: list[tuple[list[int], int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Right-padded (batch, length) ids and labels; only answer tokens carry a loss."""
+    length = max(len(ids) for ids, _ in chunk)
+    ids = torch.full((len(chunk), length), pad)
+    labels = torch.full((len(chunk), length), IGNORED)
+    for row, (tokens, prompt) in enumerate(chunk):
+        ids[row, : len(tokens)] = torch.tensor(tokens)
+        labels[row, prompt : len(tokens)] = ids[row, prompt : len(tokens)]
+    return ids, labels
+
+
+def rate(recipe: Recipe, step: int) -> float:
+    """Linear warm-up, then a cosine down to 2 % of the peak."""
+    if step < recipe.warmup:
+        return recipe.learning_rate * (step + 1) / recipe.warmup
+    done = (step - recipe.warmup) / max(1, recipe.steps - recipe.warmup)
+    return recipe.learning_rate * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, done))))
+
+
+@torch.inference_mode()
+def greedy_accuracy(model, tokenizer, n: int, split: str = "validation", seed: int = 0) -> tuple[float, float]:
+    """Share of right final numbers, and share of answers without any wrong token, over n problems."""
+    model.eval()
+    tasks = problems(split, n, seed)
+    tasks.sort(key=lambda p: len(p.question))
+    right = clean = 0
+    for start in range(0, n, 50):
+        chunk = tasks[start : start + 50]
+        prompts = [prompt_ids(tokenizer, p.question) for p in chunk]
+        inputs = tokenizer.pad({"input_ids": prompts}, return_tensors="pt")
+        out = model.generate(**inputs, max_new_tokens=220, do_sample=False)
+        for problem, row in zip(chunk, out[:, inputs["input_ids"].shape[1] :], strict=True):
+            ids = row.tolist()
+            if tokenizer.eos_token_id in ids:
+                ids = ids[: ids.index(tokenizer.eos_token_id) + 1]
+            marking = mark(problem, world_tokens(tokenizer, ids))
+            right += marking.final_right
+            clean += not marking.any_wrong
+    model.train()
+    return right / n, clean / n
+
+
+def save_checkpoint(folder: Path, model, optimizer, step: int) -> None:
+    """Model, optimizer and step as safetensors; the old checkpoint is replaced only when the new one is whole."""
+    new = folder / "checkpoint.new"
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    names = [name for name, _ in model.named_parameters()]
+    save_file({name: p.detach().contiguous() for name, p in model.named_parameters()}, new / "model.safetensors")
+    moments = {}
+    for name, p in zip(names, model.parameters(), strict=True):
+        for key in ("exp_avg", "exp_avg_sq"):
+            if key in optimizer.state[p]:
+                moments[f"{name}.{key}"] = optimizer.state[p][key]
+    save_file(moments, new / "optimizer.safetensors")
+    (new / "step.json").write_text(json.dumps({"step": step}))
+    old = folder / "checkpoint"
+    shutil.rmtree(old, ignore_errors=True)
+    new.rename(old)
+
+
+def load_checkpoint(folder: Path, model, optimizer) -> int:
+    """Restore the newest whole checkpoint; the step to go on from (0 without one)."""
+    path = folder / "checkpoint" if (folder / "checkpoint").exists() else folder / "checkpoint.new"
+    if not (path / "step.json").exists():
+        return 0
+    step = json.loads((path / "step.json").read_text())["step"]
+    weights = load_file(path / "model.safetensors")
+    moments = load_file(path / "optimizer.safetensors")
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(weights[name])
+            optimizer.state[p] = {
+                "step": torch.tensor(float(step)),
+                "exp_avg": moments[f"{name}.exp_avg"],
+                "exp_avg_sq": moments[f"{name}.exp_avg_sq"],
+            }
+    return step
+
+
+def train(name: str, work: Path, steps: int | None = None) -> Path:
+    """Train one recipe under work/name, resuming what is there; the folder of the finished model."""
+    recipe = RECIPES[name]
+    last = recipe.steps if steps is None else min(steps, recipe.steps)
+    folder, tokenizer = work / name, build_tokenizer()
+    folder.mkdir(parents=True, exist_ok=True)
+    finished = folder / "model"
+    if (finished / "model.safetensors").exists():
+        print(f"{name}: finished already in {finished}")
+        return finished
+    model = build_model(recipe, tokenizer)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    step = load_checkpoint(folder, model, optimizer)
+    size = sum(p.numel() for p in model.parameters())
+    print(f"{name}: {size / 1e6:.2f} M parameters, step {step} of {last}, log in {folder / 'log.jsonl'}")
+    model.train()
+    log = (folder / "log.jsonl").open("a")
+    began, tokens, losses = time.time(), 0, []
+    bar = tqdm(total=last, initial=step, desc=name, unit="step", mininterval=5)
+    stream = batches(tokenizer, recipe, step)
+    while step < last:
+        ids, labels = next(stream)
+        for group in optimizer.param_groups:
+            group["lr"] = rate(recipe, step)
+        with torch.autocast("cpu", torch.bfloat16, enabled=recipe.bfloat16):
+            loss = model(input_ids=ids, labels=labels).loss  # padding is on the right: causal attention never sees it
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        step += 1
+        tokens += ids.numel()
+        losses.append(loss.item())
+        bar.update()
+        if step % recipe.eval_every == 0 or step == last:
+            accuracy, clean = greedy_accuracy(model, tokenizer, 200)
+            row = {
+                "step": step,
+                "loss": round(sum(losses) / len(losses), 4),
+                "validation_accuracy": accuracy,
+                "validation_clean": clean,
+                "tokens_per_s": round(tokens / (time.time() - began)),
+                "seconds": round(time.time() - began),
+            }
+            log.write(json.dumps(row) + "\n")
+            log.flush()
+            bar.write(json.dumps(row))
+            losses = []
+            save_checkpoint(folder, model, optimizer, step)
+            if recipe.accuracy_goal is not None and accuracy >= recipe.accuracy_goal:
+                break
+    bar.close()
+    model.save_pretrained(finished)
+    tokenizer.save_pretrained(finished)
+    return finished
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", choices=[[], *RECIPES], help="which models (default: all)")
+    parser.add_argument("--work", type=Path, default=Path("build/pocket"), help="checkpoints, logs, finished models")
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    for name in arguments.models or RECIPES:
+        train(name, arguments.work)
+
+
+if __name__ == "__main__":
+    main()

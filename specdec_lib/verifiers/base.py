@@ -1,0 +1,148 @@
+"""What every verifier shares: the scores it reads, the verdict it gives, and the walk down the tree.
+
+The words accepted, recovered and bonus are those of Leviathan et al. 2023 and Chen et al. 2023: a token that is
+kept, the token emitted in place of the first one rejected, the token emitted after everything was accepted.
+Left out: the rules themselves, one file each.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import torch
+
+from specdec_lib.sampling import Adjuster, Chance, Roll, refuse_bad_rows, to_host
+from specdec_lib.tree import DraftTree
+
+EXACT, RESCUED, REJECTED = "exact", "rescued", "rejected"
+RECOVERED, BONUS = "recovered", "bonus"
+
+
+class Scores:
+    """The target's rows over a tree; row i is what follows node i. Everything beyond raw logits is made on demand.
+
+    logits: (nodes, vocabulary), raw. hidden: (nodes, width) before the final norm, if the verifier needs it.
+    prefixes(i): the ids that row i follows.
+    """
+
+    def __init__(self, logits: torch.Tensor, adjuster: Adjuster, prefixes, hidden: torch.Tensor | None = None):
+        self.logits, self.adjuster, self.hidden, self._prefixes = logits, adjuster, hidden, prefixes
+
+    @property
+    def greedy(self) -> bool:
+        return self.adjuster.greedy
+
+    @cached_property
+    def adjusted(self) -> torch.Tensor:
+        """Logits after the processors, (nodes, vocabulary), float32 or wider."""
+        return self.adjuster.logits(self.logits, self._prefixes)
+
+    @cached_property
+    def laws(self) -> torch.Tensor:
+        """p: the target's adjusted laws, (nodes, vocabulary)."""
+        return self.adjuster.laws(self.adjusted)
+
+    @cached_property
+    def best(self) -> torch.Tensor:
+        """argmax of the adjusted logits, (nodes,); the lowest id on a tie."""
+        return self.adjusted.argmax(dim=-1)
+
+    @cached_property
+    def row_max(self) -> torch.Tensor:
+        """Largest adjusted logit of each row, (nodes,): NaN or infinite where no law can be made."""
+        return self.adjusted.amax(dim=-1)
+
+
+@dataclass
+class Verdict:
+    """path: the nodes kept, from below the root. token: what is emitted after them, RECOVERED or BONUS.
+
+    outcomes: EXACT, RESCUED or REJECTED for every node reached. target_probs, draft_probs: p and q of each node's
+    token (index 0, the root, unused). overlaps: sum over the vocabulary of min(p, q) for each node.
+    """
+
+    path: list[int]
+    token: int
+    kind: str
+    outcomes: dict[int, str]
+    tokens: list[int] = field(default_factory=list)
+    target_probs: list[float] = field(default_factory=list)
+    draft_probs: list[float] = field(default_factory=list)
+    overlaps: list[float] = field(default_factory=list)
+
+
+class Verifier(Protocol):
+    """A rule over (tree, target rows, chance), with no side effect.
+
+    lossless: the emitted law is the target's adjusted law. needs: what the rule reads beside laws and logits.
+    """
+
+    name: str
+    lossless: bool
+    needs: frozenset[str]
+
+    def verify(self, tree: DraftTree, scores: Scores, chance: Chance) -> Verdict:
+        """Judge one proposal."""
+
+
+class SureRoll:
+    """A roll without chance: acceptance is 0 or 1 and each node's token is given."""
+
+    def __init__(self, tokens: torch.Tensor):
+        self.tensor = tokens
+
+    def host(self, numbers: Sequence[float]) -> None:
+        self.tokens = numbers
+
+    def accept(self, node: int, probability: float) -> bool:
+        return probability >= 1
+
+    def token(self, node: int) -> int:
+        return int(self.tokens[node])
+
+
+def probability_of(laws: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """laws (nodes, vocabulary) at tokens (nodes,); 0 for an id outside the vocabulary."""
+    inside = tokens < laws.shape[-1]
+    at = torch.where(inside, tokens, 0).unsqueeze(1)
+    return laws.gather(1, at).squeeze(1) * inside
+
+
+def walk(tree: DraftTree, scores: Scores, probabilities: torch.Tensor, roll: Roll, rescues: bool = False) -> Verdict:
+    """From the root, go down to the first child that is accepted, until none is; emit that node's token.
+
+    probabilities: (nodes,), the chance that a node is accepted once it is reached (index 0 unused): reached means
+    that its parent was kept and its earlier siblings were rejected. roll: its token(node) is what is emitted when
+    no child of that node is accepted. The one device-to-host copy of a round is here.
+    rescues: mark accepted nodes that a lossless rule would have rejected for sure (p = 0) as RESCUED.
+    """
+    parents = torch.tensor(tree.parents, device=tree.tokens.device).clamp_min(0)
+    p_rows = scores.laws[parents]
+    target = probability_of(p_rows, tree.tokens)
+    if tree.draft_laws is None:
+        draft, overlap = torch.ones_like(target), target
+    else:
+        draft = probability_of(tree.draft_laws, tree.tokens[1:])
+        overlap = torch.minimum(p_rows[1:], tree.draft_laws).sum(dim=-1)
+        draft, overlap = (torch.cat([target.new_ones(1), t.to(target.dtype)]) for t in (draft, overlap))
+    accept, rolled, tokens, row_max, p, q, overlaps = to_host(
+        probabilities, roll.tensor, tree.tokens, scores.row_max, target, draft, overlap
+    )
+    refuse_bad_rows(row_max, "target")
+    if min(q) <= 0:
+        raise ValueError(f"node {q.index(min(q))} was proposed although its draft law gives it probability 0")
+    roll.host(rolled)
+    path, outcomes, node = [], {}, 0
+    while True:
+        for child in tree.children[node]:
+            if roll.accept(child, accept[child]):
+                outcomes[child] = RESCUED if rescues and p[child] == 0 else EXACT
+                path.append(child)
+                node = child
+                break
+            outcomes[child] = REJECTED
+        else:
+            break
+    kind = RECOVERED if tree.children[node] else BONUS
+    return Verdict(path, roll.token(node), kind, outcomes, [int(t) for t in tokens], p, q, overlaps)

@@ -1,0 +1,62 @@
+"""Lossless rejection sampling on chains and trees: what is emitted follows the target's law exactly.
+
+Follows Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; Chen et al. 2023 (arXiv 2302.01318), algorithm 2;
+for siblings, SpecInfer (arXiv 2305.09781), section 4.3.
+Left out: block verification, which looks at a whole chain at once.
+"""
+
+import torch
+
+from specdec_lib.sampling import Chance, normalised, one_hot
+from specdec_lib.tree import DraftTree
+from specdec_lib.verifiers.base import Scores, SureRoll, Verdict, probability_of, walk
+from specdec_lib.verifiers.greedy import matches
+
+
+class LosslessRejection:
+    """Accept x drawn from q with probability min(1, p(x) / q(x)); else p becomes norm(max(p - q, 0)), next sibling."""
+
+    name, lossless, needs = "lossless", True, frozenset()
+
+    def verify(self, tree: DraftTree, scores: Scores, chance: Chance) -> Verdict:
+        if scores.greedy:  # p is a one-hot: the rule below becomes an exact match, and needs no draw
+            return walk(tree, scores, matches(tree, scores), SureRoll(scores.best))
+        accept, recovered_laws = accept_and_recover(tree, scores.laws)
+        return walk(tree, scores, accept, chance.roll(recovered_laws))
+
+
+def accept_and_recover(
+    tree: DraftTree, target_laws: torch.Tensor, lenience: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The whole rule, before any chance.
+
+    target_laws: (nodes, vocabulary), row i follows node i. Returns the probability that each node is accepted once
+    it is reached, (nodes,), and the law to emit from at each node if none of its children is accepted,
+    (nodes, vocabulary): the residual after its children, or p itself at a leaf (the bonus law).
+    lenience l divides: min(1, p / (l q)), residual unchanged (Leviathan et al., appendix A.5).
+    """
+    accept = target_laws.new_zeros(len(tree))
+    laws = target_laws.clone()
+    for siblings in _by_rank(tree):
+        nodes = torch.tensor(siblings, device=laws.device)
+        parents = torch.tensor([tree.parents[node] for node in siblings], device=laws.device)
+        tokens, p = tree.tokens[nodes], laws[parents]
+        if tree.draft_laws is None:  # a point mass: q(x) = 1, and rejecting x removes it from p
+            q = one_hot(tokens.clamp_max(p.shape[-1] - 1), p.shape[-1], p.dtype)
+        else:
+            q = tree.draft_laws[nodes - 1].to(p.dtype)
+        ratio = probability_of(p, tokens) / (lenience * probability_of(q, tokens))
+        accept[nodes] = ratio.clamp_max(1.0)
+        laws[parents] = normalised((p - q).clamp_min(0), fallback=p)
+    return accept, laws
+
+
+def _by_rank(tree: DraftTree) -> list[list[int]]:
+    """Nodes that are first children, then second children, and so on: each rank is computed at once."""
+    ranks: list[list[int]] = []
+    for children in tree.children:
+        for rank, child in enumerate(children):
+            if rank == len(ranks):
+                ranks.append([])
+            ranks[rank].append(child)
+    return ranks
