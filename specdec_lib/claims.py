@@ -25,11 +25,11 @@ class Claim:
     method: str
     source: str
     what: str
-    setting: str
     value: float
     unit: str
     grade: str
     how: str
+    setting: str = ""
     note: str = ""
 
 
