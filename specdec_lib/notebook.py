@@ -1,0 +1,96 @@
+"""What the cells of a lesson call: start, load_once, table, show. Kept small, so that a lesson's own code stands out.
+
+Our own. FIRST_CELL is the first code cell of every lesson; tests compare them.
+Left out: installing on Colab (colab.py), figures (plots.py), the colouring itself (render.py).
+"""
+
+import logging
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+FIRST_CELL = """\
+import subprocess
+import sys
+from pathlib import Path
+
+if "google.colab" in sys.modules:
+    REPOSITORY = ""  # on Colab: the address you cloned this course from
+    course = Path("specdec-course").resolve()
+    if not course.exists():
+        if not REPOSITORY:
+            raise ValueError("set REPOSITORY to the address you cloned this course from")
+        subprocess.run(["git", "clone", "--depth", "1", REPOSITORY, str(course)], check=True)
+    sys.path.insert(0, str(course))
+
+    from specdec_lib.colab import install
+
+    install(course)
+
+from specdec_lib.notebook import start
+
+start()"""
+
+NOISY = ("transformers", "torch", "bitsandbytes", "accelerate", "huggingface_hub")
+
+
+def start() -> None:
+    """Make a notebook ready: quiet third parties, the course's figures, two threads; print versions and device."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # read when transformers is imported, so set first
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    for name in NOISY:
+        warnings.filterwarnings("ignore", module=rf"{name}(\.|$)")
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+    import torch
+
+    from specdec_lib.machine import device_name, memory_bytes, versions
+    from specdec_lib.plots import use_style
+
+    torch.set_num_threads(2)
+    use_style()
+    known = versions()
+    print("  ".join(f"{name} {known[name]}" for name in ("python", "torch", "transformers", "numpy")))
+    memory = memory_bytes()
+    print(f"{device_name('cpu')}, {torch.get_num_threads()} threads, {_gib(memory)} of memory")
+    for index in range(torch.cuda.device_count()):
+        print(f"{device_name(f'cuda:{index}')}, {_gib(torch.cuda.get_device_properties(index).total_memory)}")
+
+
+def _gib(size_bytes: int | None) -> str:
+    return "unknown" if size_bytes is None else f"{size_bytes / 2**30:.1f} GiB"
+
+
+@cache
+def load_once(name: str = "pocket"):
+    """The pair of models of this name. Running a cell again gives the same pair, so memory never holds two."""
+    from specdec_lib.zoo import load_pair
+
+    return load_pair(name)
+
+
+def table(rows: Sequence[Mapping[str, object]]) -> None:
+    """Print rows (all with the same keys) as aligned text. Floats get two decimals, None is n/a; numbers lean right."""
+    names = list(rows[0])
+    columns = {name: [name, *(_cell(row[name]) for row in rows)] for name in names}
+    width = {name: max(map(len, texts)) for name, texts in columns.items()}
+    right = {name for name in names if all(isinstance(row[name], int | float | None) for row in rows)}
+    for line in range(len(rows) + 1):
+        cells = [columns[n][line].rjust(width[n]) if n in right else columns[n][line].ljust(width[n]) for n in names]
+        print("  ".join(cells).rstrip())
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "n/a"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def show(trace, tokenizer, title: str = "") -> None:
+    """Show an emitted text, each token coloured by how it came: accepted, rescued, recovered or bonus."""
+    from IPython.display import HTML, display
+
+    from specdec_lib.render import trace_html
+
+    display(HTML(trace_html(trace, tokenizer, title)))
