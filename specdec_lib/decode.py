@@ -77,9 +77,10 @@ class Session:
         self.verifier = LosslessRejection() if verifier is None else verifier
         self.settings = SamplingSettings() if settings is None else settings
         self.stops = Stops() if stops is None else stops
+        self.generator = None if chance is not None else generator
         if chance is None:
-            generator = generator or torch.Generator(device=target.device).manual_seed(seed)
-            chance = RandomChance(generator)
+            self.generator = self.generator or torch.Generator(device=target.device).manual_seed(seed)
+            chance = RandomChance(self.generator)
         self.chance = chance
         self.ids: list[int] = []
 
@@ -114,7 +115,7 @@ class Session:
             raise ValueError(f"max_new_tokens must be a whole number, 0 or more; got {max_new_tokens!r}")
         start, self.trace.reason = len(self.ids), ""
         if adjuster is None:
-            adjuster = self.settings.adjuster(start, sorted(self.stops.eos_token_ids))
+            adjuster = self.settings.adjuster(start, sorted(self.stops.eos_token_ids), self.target.device)
         while not self.trace.reason:
             left = max_new_tokens - (len(self.ids) - start)
             room = self.target.context - len(self.ids)
@@ -130,8 +131,9 @@ class Session:
         return self.trace
 
     def _round(self, adjuster: Adjuster, start: int, limit: int) -> Round:
-        """One round, emitting at most `limit` ids. On any exception the state before it is restored."""
-        before = len(self.ids)
+        """One round, emitting at most `limit` ids. On any exception the state before it is restored, chance too."""
+        before, rounds = len(self.ids), len(self.trace.rounds)
+        random_state = self.generator.get_state() if self.generator is not None else None
         clock = _Clock(self.target.device)
         try:
             context = DraftContext(
@@ -153,16 +155,18 @@ class Session:
             clock.lap("other_s")
             self.drafter.observe(Feedback(tree, scores, verdict, committed_nodes, self.ids))
             clock.lap("draft_s")
+            record = Round(
+                verdict.tokens, tree.parents, verdict.target_probs, verdict.draft_probs, verdict.overlaps,
+                path, verdict.outcomes, emitted, last, **clock.seconds(),
+            )  # fmt: skip
+            self.trace.rounds.append(record)
+            self.trace.reason = reason
         except BaseException:
-            del self.ids[before:]
+            del self.ids[before:], self.trace.rounds[rounds:]
             self.target.truncate(min(self.target.length, before - 1))
+            if random_state is not None:
+                self.generator.set_state(random_state)
             raise
-        self.trace.reason = reason
-        record = Round(
-            verdict.tokens, tree.parents, verdict.target_probs, verdict.draft_probs, verdict.overlaps,
-            path, verdict.outcomes, emitted, last, **clock.seconds(),
-        )  # fmt: skip
-        self.trace.rounds.append(record)
         return record
 
     def _cut(self, verdict: Verdict, start: int, limit: int) -> tuple[list[int], list[int], str, str]:

@@ -44,7 +44,9 @@ class SamplingSettings:
         if self.min_new_tokens < 0:
             raise ValueError(f"min_new_tokens must be 0 or more; got {self.min_new_tokens}")
 
-    def processors(self, prompt_length: int = 0, eos_token_ids: Sequence[int] = ()) -> LogitsProcessorList:
+    def processors(
+        self, prompt_length: int = 0, eos_token_ids: Sequence[int] = (), device: torch.device | str = "cpu"
+    ) -> LogitsProcessorList:
         """transformers' processors for these settings. Raises ValueError where transformers refuses a value."""
         found = LogitsProcessorList()
         if self.repetition_penalty is not None:
@@ -53,7 +55,7 @@ class SamplingSettings:
             found.append(NoBadWordsLogitsProcessor([list(w) for w in self.bad_words_ids], list(eos_token_ids) or None))
         if self.min_new_tokens and eos_token_ids:
             found.append(
-                MinNewTokensLengthLogitsProcessor(prompt_length, self.min_new_tokens, list(eos_token_ids), "cpu")
+                MinNewTokensLengthLogitsProcessor(prompt_length, self.min_new_tokens, list(eos_token_ids), device)
             )
         if self.temperature >= COLDEST:
             if self.temperature != 1.0:
@@ -66,8 +68,10 @@ class SamplingSettings:
                 found.append(MinPLogitsWarper(self.min_p))
         return found
 
-    def adjuster(self, prompt_length: int = 0, eos_token_ids: Sequence[int] = ()) -> "Adjuster":
-        return Adjuster(self.processors(prompt_length, eos_token_ids), greedy=self.temperature < COLDEST)
+    def adjuster(
+        self, prompt_length: int = 0, eos_token_ids: Sequence[int] = (), device: torch.device | str = "cpu"
+    ) -> "Adjuster":
+        return Adjuster(self.processors(prompt_length, eos_token_ids, device), greedy=self.temperature < COLDEST)
 
 
 @dataclass
@@ -178,7 +182,10 @@ class RandomChance:
         self.generator = generator
 
     def draw(self, laws: torch.Tensor) -> torch.Tensor:
-        return torch.multinomial(laws, 1, generator=self.generator).squeeze(-1)
+        # The first of exponential clocks with rates `laws`. torch.multinomial draws so too, but it stops at a NaN with
+        # an error of its own (on a GPU one that ends the process); here bad rows are named after the round's one copy.
+        clocks = torch.empty_like(laws).exponential_(generator=self.generator)
+        return (laws / clocks).argmax(dim=-1)
 
     def roll(self, laws: torch.Tensor) -> "RandomRoll":
         tokens = self.draw(laws)

@@ -91,7 +91,7 @@ class Trace:
                 "kind": "header", "schema": SCHEMA, "prompt": self.prompt, "method": self.method,
                 "lossless": self.lossless, "settings": self.settings, "provenance": self.provenance,
             }  # fmt: skip
-            end = {"kind": "end", "reason": self.reason, "prefill_s": self.prefill_s}
+            end = {"kind": "end", "rounds": len(self.rounds), "reason": self.reason, "prefill_s": self.prefill_s}
             rows = [header, *({"kind": "round", **asdict(r)} for r in self.rounds), end]
             file.writelines(json.dumps(row) + "\n" for row in rows)
 
@@ -108,6 +108,8 @@ class Trace:
             try:
                 row = json.loads(line)
                 kind = row.pop("kind")
+                if kind not in ("header", "round", "end") or whole == (kind != "header"):
+                    raise ValueError(f"unexpected {kind!r}")
                 if kind == "header":
                     if row.pop("schema") != SCHEMA:
                         raise ValueError(f"another schema than {SCHEMA}")
@@ -116,7 +118,9 @@ class Trace:
                 elif kind == "round":
                     row["outcomes"] = {int(node): outcome for node, outcome in row["outcomes"].items()}
                     traces[-1].rounds.append(Round(**row))
-                elif kind == "end":
+                elif row["rounds"] != len(traces[-1].rounds):
+                    raise ValueError(f"{len(traces[-1].rounds)} rounds where {row['rounds']} were written")
+                else:
                     traces[-1].reason, traces[-1].prefill_s = row["reason"], row["prefill_s"]
                     whole = True
             except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:

@@ -35,6 +35,7 @@ class ModelDrafter:
 
     def propose(self, context: DraftContext) -> DraftTree:
         committed = context.committed
+        self.model.truncate(min(self.model.length, len(committed) - 1))  # also drops what an interrupted round left
         gamma = min(self.gamma, context.room, self.model.context - len(committed) + 1)
         if gamma <= 0:
             return DraftTree.chain(committed[-1:], device=context.device)
@@ -73,7 +74,6 @@ class ModelDrafter:
 
         The root and what was missing before it stay pending: node i of the tree is pending node base + i.
         """
-        self.model.truncate(min(self.model.length, len(committed) - 1))
         missing = committed[self.model.length :]
         if len(missing) > 2:  # the prompt, or text added by the user: no logits wanted
             self.model.feed(missing[:-1])

@@ -130,8 +130,12 @@ def walk(tree: DraftTree, scores: Scores, probabilities: torch.Tensor, roll: Rol
         probabilities, roll.tensor, tree.tokens, scores.row_max, target, draft, overlap
     )
     refuse_bad_rows(row_max, "target")
-    if min(q) <= 0:
-        raise ValueError(f"node {q.index(min(q))} was proposed although its draft law gives it probability 0")
+    for node, draft_prob in enumerate(q):
+        if not draft_prob > 0:
+            raise ValueError(
+                f"node {node} was proposed although its draft law gives it probability {draft_prob}"
+                + (" (the draft's logits hold NaN or infinite values)" if draft_prob != draft_prob else "")
+            )
     roll.host(rolled)
     path, outcomes, node = [], {}, 0
     while True:
