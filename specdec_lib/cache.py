@@ -5,6 +5,7 @@ window, so rolling back past the window's edge stays exact.
 Left out: recurrent state, which cannot be rolled back and is refused.
 """
 
+import inspect
 from collections.abc import Sequence
 
 import torch
@@ -28,6 +29,11 @@ def new_cache(model: PreTrainedModel) -> DynamicCache:
     if getattr(model, "_is_stateful", False):
         raise CacheError(f"{type(model).__name__} keeps a recurrent state, which cannot be rolled back")
     return DynamicCache()
+
+
+def cache_keyword(model: PreTrainedModel) -> str:
+    """The name under which this model's forward takes a cache: newer transformers renamed it."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
 def has_sliding_window(model: PreTrainedModel) -> bool:

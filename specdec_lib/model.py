@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from transformers import PreTrainedModel
 
-from specdec_lib.cache import has_sliding_window, keep_rows, new_cache
+from specdec_lib.cache import cache_keyword, has_sliding_window, keep_rows, new_cache
 from specdec_lib.tree import ancestor_mask, depths
 
 TREE_ATTENTION = ("eager", "sdpa")  # the attention implementations that take a mask of our own
@@ -94,6 +94,7 @@ class CausalLM(_Pending):
         self.context = int(getattr(config, "max_position_embeddings", None) or 2**31)
         self.device = model.device
         self._sliding = has_sliding_window(model)
+        self._cache_keyword = cache_keyword(model)
         self.start()
 
     def start(self) -> None:
@@ -134,9 +135,9 @@ class CausalLM(_Pending):
     def _forward(self, tokens: torch.Tensor, **kwargs):
         if not self._is_chain():
             kwargs |= self._tree_inputs(len(tokens))
+        kwargs[self._cache_keyword] = self.cache
         return self.model(
             input_ids=tokens.unsqueeze(0),
-            past_key_values=self.cache,
             use_cache=True,
             return_dict=True,
             **kwargs,
