@@ -1,0 +1,195 @@
+"""What the widgets show, without a widget: two laws and their emitted law; one round of a trace; their pictures.
+
+Follows Leviathan et al. 2023 (arXiv 2211.17192), section 2.3 and appendix A.1, for the picture of two laws.
+Left out: controls (widgets.py), and rules other than the lossless one.
+"""
+
+import html
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.figure import Figure
+
+from specdec_lib.plots import COLOURS
+from specdec_lib.trace import Trace
+from specdec_lib.tree import DraftTree
+from specdec_lib.verifiers.base import EXACT, REJECTED, RESCUED
+from specdec_lib.verifiers.lossless import accept_and_recover
+
+NOT_REACHED = "not reached"
+WORDS = {EXACT: "accepted", RESCUED: "rescued", REJECTED: "rejected"}  # of a verdict's outcomes
+
+
+# ---- two laws --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class TwoLaws:
+    """p, q and what the lossless rule makes of them; every field is (vocabulary,), float64.
+
+    accept: the chance that each token, once drafted, is accepted. residual: the law of the recovered token.
+    emitted: the law of the emitted token, summed over everything that can happen.
+    """
+
+    target_probs: torch.Tensor
+    draft_probs: torch.Tensor
+    accept: torch.Tensor
+    residual: torch.Tensor
+    emitted: torch.Tensor
+
+    @property
+    def alpha(self) -> float:
+        """Chance that a drafted token is accepted: sum min(p, q)."""
+        return float(torch.minimum(self.target_probs, self.draft_probs).sum())
+
+
+def two_laws(target_weights: Sequence[float], draft_weights: Sequence[float]) -> TwoLaws:
+    """Weights, scaled to sum 1, through the library's own rule. ValueError for negative or all-zero weights."""
+    p, q = (_scaled(weights, whose) for weights, whose in ((target_weights, "target"), (draft_weights, "draft")))
+    accept, emitted, residual = torch.zeros_like(p), torch.zeros_like(p), p
+    for x in torch.nonzero(q).flatten().tolist():  # what can be drafted
+        chance, laws = accept_and_recover(DraftTree.chain([0, x], draft_laws=q[None]), torch.stack([p, p]))
+        accept[x], residual = chance[1], laws[0]
+        emitted[x] += q[x] * chance[1]
+        emitted += q[x] * (1 - chance[1]) * residual
+    return TwoLaws(p, q, accept, residual, emitted)
+
+
+def _scaled(weights: Sequence[float], whose: str) -> torch.Tensor:
+    found = torch.tensor(list(weights), dtype=torch.float64)
+    if found.min() < 0 or found.sum() <= 0:
+        raise ValueError(f"the {whose}'s weights must not be negative, and at least one must be above 0")
+    return found / found.sum()
+
+
+def draw_two_laws(laws: TwoLaws, labels: Sequence[str] = "ABCD") -> Figure:
+    """Three panels: p and q with their overlap; the residual; the emitted law, part by part, against p."""
+    p, q = laws.target_probs.numpy(), laws.draft_probs.numpy()
+    both, rest = torch.minimum(laws.target_probs, laws.draft_probs).numpy(), laws.residual.numpy()
+    x, names = range(len(p)), list(labels)[: len(p)]
+    fig, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained", sharey=True)
+    _outlined_bars(left, p, q, both)
+    left.set_title(f"overlap = alpha = {laws.alpha:.3f}")
+    middle.bar(x, rest, color=COLOURS["recovered"], width=0.8)
+    middle.set_title("a rejection is replaced from here")
+    right.bar(x, both, color=COLOURS["accepted"], width=0.8, label="accepted")
+    right.bar(x, (1 - laws.alpha) * rest, bottom=both, color=COLOURS["recovered"], width=0.8, label="recovered")
+    right.plot(x, p, "D", color=COLOURS["target"], label="p, target", markersize=8)
+    right.set_title("emitted = p")
+    for ax, what in ((left, "probability"), (middle, ""), (right, "")):
+        ax.set(xticks=x, xticklabels=names, xlabel="token", ylabel=what, ylim=(0, 1.05))
+    middle.text(0.5, 0.93, "max(p - q, 0), scaled to sum 1", transform=middle.transAxes, ha="center", va="top")
+    for ax in (left, right):
+        ax.legend(loc="upper right", fontsize=9)
+    return fig
+
+
+def draw_overlap(ax, target_probs: Sequence[float], draft_probs: Sequence[float], labels: Sequence[str]) -> None:
+    """One panel: p and q as bars over each other, what they share filled. alpha is the filled area."""
+    both = [min(a, b) for a, b in zip(target_probs, draft_probs, strict=True)]
+    _outlined_bars(ax, target_probs, draft_probs, both)
+    ax.set(xticks=range(len(both)), ylabel="probability", ylim=(0, 1.05))
+    ax.set_xticklabels(labels, rotation=35, ha="right", fontsize=9)
+
+
+def _outlined_bars(ax, p, q, both) -> None:
+    x = range(len(both))
+    ax.bar(x, both, color=COLOURS["accepted"], width=0.8, label="min(p, q)")
+    ax.bar(x, p, fill=False, edgecolor=COLOURS["target"], linewidth=2.2, width=0.8, label="p, target")
+    ax.bar(x, q, fill=False, edgecolor=COLOURS["draft"], linewidth=2.2, width=0.7, linestyle="--", label="q, draft")
+
+
+def two_laws_line(laws: TwoLaws) -> str:
+    """The figures under the picture, as one line of text."""
+    off = float((laws.emitted - laws.target_probs).abs().max())
+    chances = ", ".join(f"{chance:.2f}" for chance in laws.accept.tolist())
+    return (
+        f"alpha = {laws.alpha:.3f} = 1 - total variation; accepted once drafted: {chances}; "
+        f"emitted and p differ by {'less than 1e-12' if off < 1e-12 else format(off, '.1e')}"
+    )
+
+
+# ---- one round of a trace --------------------------------------------------------------------------------------
+
+
+@dataclass
+class RoundView:
+    """One round as a reader sees it. before: the text so far. tokens, p, q, outcomes: one a proposed node.
+
+    outcomes: accepted, rescued, rejected or not reached. emitted: (token text, kind) for each emitted id.
+    """
+
+    number: int
+    of: int
+    before: str
+    tokens: list[str]
+    p: list[float]
+    q: list[float]
+    outcomes: list[str]
+    emitted: list[tuple[str, str]]
+
+
+def round_view(trace: Trace, index: int, tokenizer) -> RoundView:
+    """Round `index` (0 is the first) of a trace. IndexError if there is no such round."""
+    if not 0 <= index < len(trace.rounds):
+        raise IndexError(f"round {index} of a trace of {len(trace.rounds)}")
+    r = trace.rounds[index]
+    before = [token for earlier in trace.rounds[:index] for token in earlier.emitted]
+    nodes = range(1, len(r.tokens))
+    return RoundView(
+        number=index + 1,
+        of=len(trace.rounds),
+        before=tokenizer.decode(before),
+        tokens=[token_text(tokenizer, r.tokens[node]) for node in nodes],
+        p=[r.target_probs[node] for node in nodes],
+        q=[r.draft_probs[node] for node in nodes],
+        outcomes=[WORDS.get(r.outcomes.get(node), NOT_REACHED) for node in nodes],
+        emitted=[(token_text(tokenizer, token), kind) for token, kind in zip(r.emitted, r.kinds, strict=True)],
+    )
+
+
+def token_text(tokenizer, token: int) -> str:
+    """A token as it is written, without the mark for its leading space."""
+    return tokenizer.convert_ids_to_tokens(token).replace("\u2581", "")
+
+
+def draw_round(view: RoundView) -> Figure:
+    """p and q of every proposed token as bars; each token's name in the colour of how it fared."""
+    fig, ax = plt.subplots(figsize=(10, 3.2), layout="constrained")
+    nodes = range(len(view.tokens))
+    for values, shift, label in ((view.p, -0.2, "target"), (view.q, 0.2, "draft")):
+        bars = ax.bar([i + shift for i in nodes], values, width=0.4, color=COLOURS[label], label=label)
+        for bar, outcome in zip(bars, view.outcomes, strict=True):
+            bar.set_alpha(0.25 if outcome == NOT_REACHED else 1.0)
+    ax.set(ylim=(0, 1.25), yticks=[0, 0.5, 1], ylabel="probability of the token", xticks=nodes)
+    ax.set_xticklabels([f"{t}\n{o}" for t, o in zip(view.tokens, view.outcomes, strict=True)], fontsize=9)
+    for label, outcome in zip(ax.get_xticklabels(), view.outcomes, strict=True):
+        label.set_color(COLOURS.get(outcome, "#777777"))
+    accepted = sum(outcome in ("accepted", "rescued") for outcome in view.outcomes)
+    ax.set_title(
+        f"round {view.number} of {view.of}: {accepted} of {len(view.tokens)} accepted, {len(view.emitted)} emitted"
+    )
+    if view.tokens:
+        ax.legend(loc="upper right", ncols=2, fontsize=9)
+    return fig
+
+
+def round_html(view: RoundView) -> str:
+    """The text so far, and what this round emits, coloured by kind."""
+    new = " ".join(
+        f'<span style="color:{COLOURS[kind]}; font-weight:600" title="{kind}">{html.escape(token)}</span>'
+        for token, kind in view.emitted
+    )
+    kinds = ", ".join(f"{html.escape(token)} {kind}" for token, kind in view.emitted)
+    return f"<p>{html.escape(view.before)} {new}</p><p>emitted: {kinds}</p>"
+
+
+def png(fig: Figure) -> bytes:
+    """A figure as PNG bytes; the figure is closed, so that pictures do not pile up."""
+    buffer = io.BytesIO()
+    fig.savefig(buffer, format="png")
+    plt.close(fig)
+    return buffer.getvalue()

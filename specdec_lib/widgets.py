@@ -1,0 +1,76 @@
+"""Two small widgets: two laws under sliders (lesson 03), and a recorded trace round by round (lesson 02).
+
+Our own. Core ipywidgets only: controls, a pure function of views.py, a picture and a line of text.
+Left out: what is computed and drawn, which is in views.py and tested without a browser.
+"""
+
+import html
+from collections.abc import Mapping, Sequence
+
+import ipywidgets as widgets
+
+from specdec_lib import views
+from specdec_lib.trace import Trace
+
+DEFAULT_TARGET, DEFAULT_DRAFT = (5, 3, 2, 0), (2, 5, 1, 2)  # weights; the picture beside the widget has the same
+
+
+def two_laws_widget(
+    target_weights: Sequence[float] = DEFAULT_TARGET, draft_weights: Sequence[float] = DEFAULT_DRAFT
+) -> widgets.VBox:
+    """Sliders for the weights of p and q; overlap, residual and emitted law are redrawn when one is let go."""
+    sliders = [
+        [
+            widgets.FloatSlider(
+                value=value, min=0, max=10, step=0.5, description=f"{law}({name})", continuous_update=False
+            )
+            for name, value in zip("ABCD", weights, strict=False)
+        ]
+        for law, weights in (("p", target_weights), ("q", draft_weights))
+    ]
+    picture, line = widgets.Image(format="png"), widgets.HTML()
+    picture.layout.max_width = "100%"
+
+    def redraw(_=None) -> None:
+        try:
+            laws = views.two_laws(*([slider.value for slider in column] for column in sliders))
+        except ValueError as error:
+            line.value = html.escape(str(error))
+            return
+        picture.value = views.png(views.draw_two_laws(laws))
+        line.value = html.escape(views.two_laws_line(laws))
+
+    for slider in (slider for column in sliders for slider in column):
+        slider.observe(redraw, names="value")
+    redraw()
+    return widgets.VBox([widgets.HBox([widgets.VBox(column) for column in sliders]), line, picture])
+
+
+def trace_widget(traces: Mapping[str, Trace], tokenizer) -> widgets.VBox:
+    """Step through recorded traces, by name: proposal, p and q, how each token fared, and the text so far."""
+    names = list(traces)
+    which = widgets.Dropdown(options=names, description="trace")
+    number = widgets.BoundedIntText(value=1, min=1, max=len(traces[names[0]].rounds), description="round")
+    back, forward = widgets.Button(description="back"), widgets.Button(description="next")
+    picture, text = widgets.Image(format="png"), widgets.HTML()
+    picture.layout.max_width = "100%"
+
+    def redraw(_=None) -> None:
+        view = views.round_view(traces[which.value], number.value - 1, tokenizer)
+        picture.value = views.png(views.draw_round(view))
+        text.value = views.round_html(view)
+
+    def choose(_=None) -> None:
+        number.max = len(traces[which.value].rounds)  # lowers the value too, where there are fewer rounds
+        number.value = 1
+        redraw()
+
+    def step(by: int) -> None:
+        number.value = min(max(number.value + by, number.min), number.max)
+
+    number.observe(redraw, names="value")
+    which.observe(choose, names="value")
+    back.on_click(lambda _: step(-1))
+    forward.on_click(lambda _: step(1))
+    redraw()
+    return widgets.VBox([widgets.HBox([which, back, number, forward]), picture, text])

@@ -1,0 +1,184 @@
+"""The two widgets without a browser: what they show is right, and they show what the pure functions give.
+
+Our own; the laws are those of Leviathan et al. 2023 (arXiv 2211.17192), appendix A.1.
+Left out: the page in a real browser (ui/test_widgets_in_a_browser.py).
+"""
+
+import matplotlib
+
+matplotlib.use("agg")
+
+import ipywidgets
+import matplotlib.pyplot as plt
+import pytest
+import torch
+
+from specdec_lib import views, widgets
+from specdec_lib.trace import Round, Trace
+
+
+class Words:
+    """A tokenizer of four words."""
+
+    words = ["\u2581so", "\u2581x", "</s>", "\u2581<b>"]
+
+    def decode(self, ids):
+        return "".join(self.words[i] for i in ids).replace("\u2581", " ").strip()
+
+    def convert_ids_to_tokens(self, token):
+        return self.words[token]
+
+
+def make_trace() -> Trace:
+    """Three tokens drafted and the second rejected; then one drafted and accepted."""
+    first = Round([0, 0, 1, 1], [-1, 0, 1, 2], [0, 0.9, 0.1, 0.2], [0, 0.8, 0.7, 0.6], [0, 0.8, 0.3, 0.5],
+                  [1], {1: "exact", 2: "rejected"}, [0, 3], "recovered")  # fmt: skip
+    second = Round([3, 1], [-1, 0], [0, 0.5], [0, 0.4], [0, 0.7], [1], {1: "exact"}, [1, 2], "bonus")
+    return Trace([0], "lossless", True, rounds=[first, second])
+
+
+# ---- two laws
+
+
+def test_the_emitted_law_is_the_target_s_for_any_two_laws():
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        p, q = torch.rand(2, 4, generator=generator, dtype=torch.float64) * (
+            torch.rand(2, 4, generator=generator) > 0.2
+        )
+        p[0], q[3] = p[0] + 0.1, q[3] + 0.1  # never all zero
+        laws = views.two_laws(p.tolist(), q.tolist())
+        p, q = p / p.sum(), q / q.sum()
+        assert torch.allclose(laws.emitted, p, atol=1e-12, rtol=0)
+        assert laws.alpha == pytest.approx(1 - 0.5 * (p - q).abs().sum().item(), abs=1e-12)
+        assert torch.allclose(laws.accept[q > 0], (p / q).clamp(max=1)[q > 0])
+        assert (laws.residual[q >= p] == 0).all() and laws.residual.sum() == pytest.approx(1)
+
+
+def test_equal_laws_accept_everything():
+    laws = views.two_laws([1, 2, 3], [2, 4, 6])
+    assert laws.accept.tolist() == [1, 1, 1]
+    assert laws.alpha == pytest.approx(1)
+    assert "less than 1e-12" in views.two_laws_line(laws)
+
+
+@pytest.mark.parametrize("target, draft, whose", [([0, 0], [1, 1], "target"), ([1, 1], [2, -1], "draft")])
+def test_weights_of_which_no_law_can_be_made_are_refused(target, draft, whose):
+    with pytest.raises(ValueError, match=whose):
+        views.two_laws(target, draft)
+
+
+# ---- a round
+
+
+def test_a_round_is_shown_with_the_fate_of_every_token():
+    view = views.round_view(make_trace(), 0, Words())
+    assert view.tokens == ["so", "x", "x"]
+    assert view.outcomes == ["accepted", "rejected", "not reached"]
+    assert (view.p, view.q) == ([0.9, 0.1, 0.2], [0.8, 0.7, 0.6])
+    assert view.emitted == [("so", "accepted"), ("<b>", "recovered")]
+    assert view.before == "" and (view.number, view.of) == (1, 2)
+
+
+def test_a_later_round_shows_the_text_before_it():
+    view = views.round_view(make_trace(), 1, Words())
+    assert view.before == "so <b>"
+    assert view.emitted == [("x", "accepted"), ("</s>", "bonus")]
+
+
+def test_a_token_cannot_become_markup():
+    text = views.round_html(views.round_view(make_trace(), 1, Words()))
+    assert "<b>" not in text and "&lt;b&gt;" in text and "&lt;/s&gt;" in text
+
+
+@pytest.mark.parametrize("index", [-1, 2])
+def test_a_round_that_is_not_there_is_refused(index):
+    with pytest.raises(IndexError):
+        views.round_view(make_trace(), index, Words())
+
+
+def test_a_round_without_a_proposal_can_be_drawn():
+    trace = make_trace()
+    trace.rounds = [Round([0], [-1], [0], [0], [0], [], {}, [1], "bonus")]
+    assert views.png(views.draw_round(views.round_view(trace, 0, Words()))).startswith(b"\x89PNG")
+
+
+# ---- the widgets
+
+
+def parts(box: ipywidgets.Widget, kind: type) -> list:
+    """All widgets of a kind inside a box, in order."""
+    found = [box] if isinstance(box, kind) else []
+    return found + [part for child in getattr(box, "children", ()) for part in parts(child, kind)]
+
+
+@pytest.fixture(params=["two laws", "trace"])
+def widget(request):
+    return (
+        widgets.two_laws_widget() if request.param == "two laws" else widgets.trace_widget({"a": make_trace()}, Words())
+    )
+
+
+def test_a_widget_is_made_of_core_widgets_without_an_output(widget):
+    for part in parts(widget, ipywidgets.Widget):
+        assert type(part).__module__.startswith("ipywidgets.widgets.")
+        assert not isinstance(part, ipywidgets.Output)
+        assert getattr(part, "continuous_update", False) is False
+
+
+def test_pictures_do_not_pile_up(widget):
+    for part in parts(widget, ipywidgets.FloatSlider) + parts(widget, ipywidgets.BoundedIntText):
+        part.value = 2
+        part.value = 2
+    assert plt.get_fignums() == []
+
+
+def test_the_first_state_is_the_picture_drawn_beside_the_widget():
+    box = widgets.two_laws_widget()
+    laws = views.two_laws(widgets.DEFAULT_TARGET, widgets.DEFAULT_DRAFT)
+    assert parts(box, ipywidgets.Image)[0].value == views.png(views.draw_two_laws(laws))
+
+
+def test_a_slider_changes_picture_and_line():
+    box = widgets.two_laws_widget([1, 1], [1, 1])
+    picture, line = parts(box, ipywidgets.Image)[0], parts(box, ipywidgets.HTML)[0]
+    before = picture.value
+    assert "alpha = 1.000" in line.value
+    parts(box, ipywidgets.FloatSlider)[0].value = 3
+    assert "alpha = 0.750" in line.value
+    assert picture.value != before
+
+
+def test_all_zero_weights_are_explained_and_can_be_put_right():
+    box = widgets.two_laws_widget([1, 0], [1, 1])
+    line, slider = parts(box, ipywidgets.HTML)[0], parts(box, ipywidgets.FloatSlider)[0]
+    slider.value = 0
+    assert "target" in line.value and "alpha" not in line.value
+    slider.value = 2
+    assert "alpha = 0.500" in line.value
+
+
+def test_stepping_stays_inside_the_trace():
+    box = widgets.trace_widget({"a": make_trace()}, Words())
+    back, forward = parts(box, ipywidgets.Button)
+    number, text = parts(box, ipywidgets.BoundedIntText)[0], parts(box, ipywidgets.HTML)[0]
+    seen = [number.value]
+    for button in (back, forward, forward, back):
+        button.click()
+        seen.append(number.value)
+    assert seen == [1, 1, 2, 2, 1]
+    forward.click()
+    assert text.value == views.round_html(views.round_view(make_trace(), 1, Words()))
+
+
+def test_another_trace_starts_at_its_first_round():
+    short = make_trace()
+    short.rounds = short.rounds[1:]
+    box = widgets.trace_widget({"long": make_trace(), "short": short}, Words())
+    number, which = parts(box, ipywidgets.BoundedIntText)[0], parts(box, ipywidgets.Dropdown)[0]
+    number.value = 2
+    which.value = "short"
+    assert (number.value, number.max) == (1, 1)
+    assert "bonus" in parts(box, ipywidgets.HTML)[0].value
+    which.value = "long"
+    assert (number.value, number.max) == (1, 2)
