@@ -95,7 +95,7 @@ def _correction(walker: _Walker, tokens: list[str], i: int) -> int | None:
     Returns the position after the announcement (", wait,"), or None.
     """
     result = walker.result_here()
-    if result is None or not _digit(tokens[i]):
+    if result is None or (not _digit(tokens[i]) and walker.i != result):  # a whole right number needs no correction
         return None
     end = i
     while end < len(tokens) and _digit(tokens[end]):

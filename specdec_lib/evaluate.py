@@ -1,0 +1,179 @@
+"""Measure a pocket pair on held-out problems: accuracy, speed, c, alpha, kept, and what greedy lenience can do.
+
+Our own; every word is defined in trace.py or below. The figures of the pair's card come from here.
+Left out: comparing methods with each other for speed.
+"""
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tqdm import tqdm
+
+from specdec_lib import trace as figures
+from specdec_lib.decode import Session
+from specdec_lib.drafters import Drafter, ModelDrafter, NoDrafter
+from specdec_lib.model import CausalLM
+from specdec_lib.pocket.checker import AFTER, WRONG, Marking, mark, mark_next
+from specdec_lib.pocket.tokenizer import prompt_ids, world_tokens
+from specdec_lib.pocket.world import Problem, problems
+from specdec_lib.provenance import provenance
+from specdec_lib.sampling import SamplingSettings
+from specdec_lib.stats import share_interval
+from specdec_lib.trace import Trace
+from specdec_lib.verifiers import Lenience, LosslessRejection, Verifier
+from specdec_lib.verifiers.base import REJECTED
+from specdec_lib.zoo import Pair
+
+GAMMA = 8
+MAX_NEW_TOKENS = 260  # the longest right answer has fewer
+LENIENCES = (0.5, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
+MOST_SAMPLED = 200  # problems for alpha and for each point of the lenience frontier
+MOST_PLAIN = 20  # problems for the speed of plain decoding
+
+
+@dataclass
+class Answer:
+    """A problem, how its answer was decoded, and how the checker marks it."""
+
+    problem: Problem
+    trace: Trace
+    marking: Marking
+
+
+def answers(
+    pair: Pair, target: CausalLM, tasks: Iterable[Problem], drafter: Drafter, verifier: Verifier,
+    temperature: float = 0.0, seed: int = 0,
+) -> list[Answer]:  # fmt: skip
+    """Decode an answer to every problem, one after the other, on one generator."""
+    session = Session(target, drafter, verifier, SamplingSettings(temperature), pair.stops, seed=seed)
+    found = []
+    for problem in tasks:
+        trace = session.start(prompt_ids(pair.tokenizer, problem.question)).run(MAX_NEW_TOKENS)
+        found.append(Answer(problem, trace, mark(problem, world_tokens(pair.tokenizer, trace.ids))))
+    return found
+
+
+def evaluate(pair: Pair, n: int, seed: int, progress: bool = True) -> dict:
+    """Measure the pair on n test problems chosen by the seed. ValueError for n below 1.
+
+    rows: one a model (accuracy, its 95 % interval, token_error_rate: share of tokens wrong or after an error,
+    any_wrong: share of answers with a wrong token, tok_per_s: plain greedy decoding). Beside them:
+    c: median seconds of a draft step as the loop runs it over median seconds of a plain target step (temperature 1).
+    alpha: at temperature 1. kept: of 8 drafted tokens, greedy. right_among_rejected: of first rejected draft tokens
+    whose prefix is right, the share that the checker calls right. lenience_frontier: kept and accuracy of greedy
+    lenience over its knob; its first point, 1, is lossless.
+    """
+    if isinstance(n, bool) or n < 1:
+        raise ValueError(f"n, the number of problems, must be 1 or more; got {n!r}")
+    tasks = problems("test", n, seed)
+    few, some = tasks[:MOST_PLAIN], tasks[:MOST_SAMPLED]
+    steps = 2 * n + 2 * len(few) + len(some) * (1 + len(LENIENCES))
+    with tqdm(total=steps, desc=f"eval {pair.name}", unit="answer", disable=not progress) as bar:
+
+        def run(tasks: list[Problem], target: CausalLM, drafter: Drafter, verifier: Verifier, temperature=0.0):
+            bar.set_postfix_str(f"{verifier.name}, {len(tasks)} problems")
+            watched = (_tick(bar, problem) for problem in tasks)
+            return answers(pair, target, watched, drafter, verifier, temperature, seed)
+
+        plain, lossless, model = NoDrafter(), LosslessRejection(), ModelDrafter(pair.draft, GAMMA)
+        target_plain = run(few, pair.target, plain, lossless)
+        sampled_plain = run(few, pair.target, plain, lossless, temperature=1.0)
+        sampled = run(some, pair.target, model, lossless, temperature=1.0)
+        greedy = run(tasks, pair.target, model, lossless)  # the same text as the target's plain greedy decoding
+        draft = run(tasks, pair.draft, plain, lossless)
+        frontier = [_point(1.0, greedy)]
+        for lenience in LENIENCES:
+            frontier.append(_point(lenience, run(some, pair.target, model, Lenience(lenience))))
+    full = [r for a in sampled for r in a.trace.rounds if r.depth == GAMMA]
+    plain_rounds = [r for a in sampled_plain for r in a.trace.rounds]
+    return {
+        "provenance": provenance({"pair": pair.name, "n": n, "checksums": pair.checksums}, seed),
+        "n": n,
+        "rows": [
+            _row("target", greedy, target_plain),
+            _row("draft", draft, draft),
+        ],
+        "c": statistics.median(r.draft_s / GAMMA for r in full) / statistics.median(r.seconds for r in plain_rounds),
+        "alpha": figures.alpha(a.trace for a in sampled),
+        "kept": figures.kept([a.trace for a in greedy]),
+        "mat": figures.mat([a.trace for a in greedy]),
+        "right_among_rejected": right_among_rejected(pair, greedy),
+        "answer_tokens": figures.mean(len(a.trace.ids) for a in greedy),
+        "lenience_frontier": frontier,
+    }
+
+
+def _tick(bar: tqdm, problem: Problem) -> Problem:
+    bar.update()
+    return problem
+
+
+def _row(model: str, found: list[Answer], timed: list[Answer]) -> dict:
+    right = sum(a.marking.final_right for a in found)
+    labels = [label for a in found for label in a.marking.labels]
+    seconds = sum(r.seconds for a in timed for r in a.trace.rounds)
+    return {
+        "model": model,
+        "accuracy": right / len(found),
+        "accuracy_interval": share_interval(right, len(found)),
+        "token_error_rate": sum(label in (WRONG, AFTER) for label in labels) / len(labels),
+        "any_wrong": sum(a.marking.any_wrong for a in found) / len(found),
+        "tok_per_s": sum(len(a.trace.ids) for a in timed) / seconds,
+    }
+
+
+def _point(lenience: float, found: list[Answer]) -> dict:
+    right = sum(a.marking.final_right for a in found)
+    return {
+        "lenience": lenience,
+        "n": len(found),
+        "kept": figures.kept([a.trace for a in found]),
+        "accuracy": right / len(found),
+        "accuracy_interval": share_interval(right, len(found)),
+    }
+
+
+def right_among_rejected(pair: Pair, found: list[Answer]) -> float | None:
+    """Of first rejected draft tokens whose prefix is right, the share that the checker calls right."""
+    verdicts = []
+    for answer in found:
+        before: list[int] = []
+        for r in answer.trace.rounds:
+            for node, outcome in r.outcomes.items():
+                if outcome == REJECTED:
+                    prefix = world_tokens(pair.tokenizer, before + [r.tokens[n] for n in r.path])
+                    if not {WRONG, AFTER} & set(mark(answer.problem, prefix).labels):
+                        token = world_tokens(pair.tokenizer, [r.tokens[node]])[0]
+                        verdicts.append(mark_next(answer.problem, prefix, token) not in (WRONG, AFTER))
+                    break
+            before += r.emitted
+    return figures.mean(verdicts)
+
+
+def table(result: dict) -> str:
+    """The result as plain text."""
+    lines = [
+        f"{'model':8s} {'accuracy':>9s} {'95 % interval':>17s} {'token errors':>13s} {'any wrong':>10s} {'tok/s':>8s}"
+    ]
+    for row in result["rows"]:
+        low, high = row["accuracy_interval"]
+        lines.append(
+            f"{row['model']:8s} {row['accuracy']:9.3f} {f'{low:.3f} to {high:.3f}':>17s} "
+            f"{row['token_error_rate']:13.4f} {row['any_wrong']:10.3f} {row['tok_per_s']:8.0f}"
+        )
+    lines.append("")
+    names = {
+        "c": "c, draft step / target step", "alpha": "alpha at temperature 1", "kept": "kept of 8 drafted, greedy",
+        "mat": "MAT, greedy (prefill not counted)", "right_among_rejected": "right among rejected",
+        "answer_tokens": "tokens an answer",
+    }  # fmt: skip
+    for key, name in names.items():
+        lines.append(f"{name:36s} " + ("n/a" if result[key] is None else f"{result[key]:.3f}"))
+    lines += ["", f"{'greedy lenience':>15s} {'kept':>6s} {'accuracy':>9s} {'95 % interval':>17s} {'problems':>9s}"]
+    for p in result["lenience_frontier"]:
+        low, high = p["accuracy_interval"]
+        lines.append(
+            f"{p['lenience']:15g} {p['kept']:6.2f} {p['accuracy']:9.3f} {f'{low:.3f} to {high:.3f}':>17s} {p['n']:9d}"
+        )
+    return "\n".join(lines)

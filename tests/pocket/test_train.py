@@ -1,0 +1,103 @@
+"""Training: an interrupted run goes on as if it had not been interrupted; documents and labels are right.
+
+Follows specdec_lib/pocket/train.py and ship.py.
+Left out: whether training reaches its accuracy (the shipped models are tested in test_shipped.py).
+"""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from specdec_lib.pocket import train as training
+from specdec_lib.pocket.ship import ship
+from specdec_lib.pocket.tokenizer import build_tokenizer, prompt_ids, world_tokens
+from specdec_lib.pocket.train import IGNORED, Recipe, batches, collate, documents, rate, train
+from specdec_lib.pocket.world import EOS, split_of
+from specdec_lib.zoo import load_model
+
+TINY = Recipe(
+    "draft", layers=1, width=16, inner=32, heads=2, steps=6, learning_rate=1e-3, batch=2, warmup=2, eval_every=2
+)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setattr(training, "RECIPES", {"tiny": TINY})
+    monkeypatch.setattr(training, "greedy_accuracy", lambda model, tokenizer, n: (0.0, 0.0))
+
+
+def test_a_run_stopped_half_way_ends_with_the_same_weights(tiny, tmp_path, monkeypatch):
+    whole = train("tiny", tmp_path / "whole")
+
+    class Stop(Exception):
+        pass
+
+    real, calls = training.rate, []
+
+    def stop_in_step_5(recipe, step):
+        calls.append(step)
+        if len(calls) == 5:
+            raise Stop
+        return real(recipe, step)
+
+    monkeypatch.setattr(training, "rate", stop_in_step_5)
+    with pytest.raises(Stop):
+        train("tiny", tmp_path / "stopped")
+    monkeypatch.setattr(training, "rate", real)
+    resumed = train("tiny", tmp_path / "stopped")
+    a, b = (load_file(folder / "model.safetensors") for folder in (whole, resumed))
+    assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+    steps = [json.loads(line)["step"] for line in (tmp_path / "stopped/tiny/log.jsonl").read_text().splitlines()]
+    assert steps == [2, 4, 6]
+
+
+def test_a_finished_model_is_not_trained_again(tiny, tmp_path, capsys):
+    folder = train("tiny", tmp_path)
+    before = (folder / "model.safetensors").stat().st_mtime_ns
+    assert train("tiny", tmp_path) == folder
+    assert (folder / "model.safetensors").stat().st_mtime_ns == before
+    assert "finished already" in capsys.readouterr().out
+
+
+def test_training_reads_only_training_questions_and_only_answers_carry_a_loss():
+    tokenizer = build_tokenizer()
+    docs = documents(tokenizer, "target", 50, "seed")
+    for ids, prompt in docs:
+        question = tokenizer.decode(ids[1 : prompt - 1])
+        assert split_of(question) == "train" and prompt_ids(tokenizer, question) == ids[:prompt]
+        assert world_tokens(tokenizer, ids)[-1] == EOS and tokenizer.unk_token_id not in ids
+    ids, labels = collate(docs[:3], tokenizer.pad_token_id)
+    for row, (tokens, prompt) in enumerate(docs[:3]):
+        assert (labels[row, :prompt] == IGNORED).all() and (labels[row, len(tokens) :] == IGNORED).all()
+        assert labels[row, prompt : len(tokens)].tolist() == tokens[prompt:]
+
+
+def test_batches_from_a_later_step_are_those_of_the_whole_run():
+    tokenizer = build_tokenizer()
+    stream = batches(tokenizer, TINY, 0)
+    whole = [next(stream)[0] for _ in range(25)]
+    later = batches(tokenizer, TINY, 22)
+    assert all(torch.equal(next(later)[0], expected) for expected in whole[22:])
+
+
+def test_the_rate_warms_up_and_falls_to_two_percent():
+    recipe = Recipe("draft", 1, 16, 32, 2, steps=100, learning_rate=1.0, warmup=10)
+    assert rate(recipe, 0) == pytest.approx(0.1) and rate(recipe, 10) == pytest.approx(1.0)
+    assert rate(recipe, 100) == pytest.approx(0.02)
+
+
+def test_shipping_writes_checksums_that_loading_checks(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("specdec_lib.pocket.ship.RECIPES", {"tiny": TINY})
+    with pytest.raises(FileNotFoundError, match="no finished model"):
+        ship(tmp_path / "work", tmp_path / "data")
+    train("tiny", tmp_path / "work")
+    ship(tmp_path / "work", tmp_path / "data")
+    load_model(tmp_path / "data/tiny")
+    weights = tmp_path / "data/tiny/model.safetensors"
+    damaged = bytearray(weights.read_bytes())
+    damaged[-1] ^= 1
+    weights.write_bytes(damaged)
+    with pytest.raises(ValueError, match="damaged"):
+        load_model(tmp_path / "data/tiny")
