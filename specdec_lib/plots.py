@@ -1,26 +1,15 @@
 """The look of every figure: one style, one colour a method, and savable pictures.
 
-Our own, on seaborn; the palette is Okabe and Ito's, safe for colour-blind readers.
+Our own, on seaborn; the palette is in colours.py.
 Left out: the figures themselves, which stand in the lessons or beside what they draw.
 """
 
 import matplotlib.pyplot as plt
 import seaborn as sns
 
-COLOURS = {
-    "target": "#0072B2",  # p
-    "draft": "#E69F00",  # q
-    "accepted": "#009E73",
-    "rescued": "#CC79A7",
-    "rejected": "#D55E00",
-    "recovered": "#D55E00",
-    "bonus": "#56B4E9",
-    "autoregressive": "#666666",
-    "greedy": "#56B4E9",
-    "lossless": "#009E73",
-    "lenience": "#CC79A7",
-    "paper": "#000000",
-}
+from specdec_lib.colours import COLOURS
+
+__all__ = ["COLOURS", "figure", "use_style"]
 
 
 def use_style() -> None:

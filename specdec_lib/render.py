@@ -152,28 +152,24 @@ def round_view(trace: Trace, index: int, tokenizer) -> RoundView:
 
 
 def _branches(parents: list[int]) -> list[tuple[int, str]]:
-    """(node, how it hangs) for every node but the root, depth first. Only where a node has siblings is there a fork."""
-    children: dict[int, list[int]] = {}
+    """(node, how it hangs) for every node but the root, depth first. Only siblings are drawn as a fork."""
+    children: list[list[int]] = [[] for _ in parents]
     for node, parent in enumerate(parents[1:], start=1):
-        children.setdefault(parent, []).append(node)
-    found, stack = [], [(child, "", "") for child in children.get(0, [])[:1]] if len(children.get(0, [])) == 1 else []
-    if not stack:
-        stack = _forks(children.get(0, []), "")
+        children[parent].append(node)
+    found, stack = [], _below(children[0], "")
     while stack:
         node, lead, rest = stack.pop()
         found.append((node, lead))
-        below = children.get(node, [])
-        stack += [(below[0], rest, rest)] if len(below) == 1 else _forks(below, rest)
+        stack += _below(children[node], rest)
     return found
 
 
-def _forks(siblings: list[int], rest: str) -> list[tuple[int, str, str]]:
-    """Siblings as (node, its own lead, the lead of what hangs below it), the last one first."""
-    last = len(siblings) - 1
-    forks = [
-        (node, rest + ("└─ " if i == last else "├─ "), rest + ("   " if i == last else "│  "))
-        for i, node in enumerate(siblings)
-    ]
+def _below(children: list[int], lead: str) -> list[tuple[int, str, str]]:
+    """Children as (node, its own lead, the lead of what hangs below it), the last one first."""
+    if len(children) == 1:
+        return [(children[0], lead, lead)]
+    forks = [(node, lead + "├─ ", lead + "│  ") for node in children[:-1]]
+    forks += [(node, lead + "└─ ", lead + "   ") for node in children[-1:]]
     return forks[::-1]
 
 
@@ -293,10 +289,10 @@ def round_html(view: RoundView) -> str:
             f"<span>{probability(value)}</span></td>"
             for law, value in (("p", node.target_prob), ("q", node.draft_prob))
         )
-        name = node.outcome.replace(" ", "-")
+        token = f"<i>{node.branch}</i><code>{html.escape(node.text)}</code>"
+        outcome = node.outcome + (", cut" if node.cut else "")
         rows.append(
-            f'<tr class="{name}"><td class="token"><i>{node.branch}</i><code>{html.escape(node.text)}</code></td>{cells}'
-            f"<td>{node.outcome}{', cut' if node.cut else ''}</td></tr>"
+            f'<tr class="{node.outcome.replace(" ", "-")}"><td class="token">{token}</td>{cells}<td>{outcome}</td></tr>'
         )
     head = "<tr><th>proposed</th><th>p</th><th>q</th><th>outcome</th></tr>"
     body = f"<table>{head}{''.join(rows)}</table>" if rows else "<p>nothing proposed</p>"
@@ -346,7 +342,7 @@ def page(trace: Trace, tokenizer) -> str:
     """A trace as one HTML page that needs nothing else: prompt, coloured text, figures, and a card for each round."""
     origin = trace.provenance
     known = {
-        "settings": ", ".join(f"{k} {v}" for k, v in trace.settings.items() if v not in (None, "", [], 0) or v == 0),
+        "settings": ", ".join(f"{k} {v}" for k, v in trace.settings.items() if v not in (None, [])),
         "made": origin.get("date", ""),
         "by": (origin.get("git_sha") or "") + (" and changes" if origin.get("dirty") else ""),
         "on": f"{origin['device']}, {origin['threads']} threads, {origin['dtype']}" if "device" in origin else "",
@@ -355,6 +351,7 @@ def page(trace: Trace, tokenizer) -> str:
     text = "".join(
         f'<a href="#round-{p.round}" style="color:inherit;text-decoration:none">{text_html([p])}</a>'
         for p in pieces(trace, tokenizer)
+        if p.text
     )
     cards = "".join(round_html(round_view(trace, i, tokenizer)) for i in range(len(trace.rounds)))
     lossy = "" if trace.lossless else ' class="lossy"'

@@ -1,0 +1,20 @@
+"""One colour a kind of token, a law and a method, the same in figures, terminals and pages.
+
+Our own choice from Okabe and Ito's palette, which colour-blind readers can tell apart.
+Left out: figures (plots.py), coloured texts (render.py).
+"""
+
+COLOURS = {
+    "target": "#0072B2",  # p
+    "draft": "#E69F00",  # q
+    "accepted": "#009E73",
+    "rescued": "#CC79A7",
+    "rejected": "#D55E00",
+    "recovered": "#D55E00",
+    "bonus": "#56B4E9",
+    "autoregressive": "#666666",
+    "greedy": "#56B4E9",
+    "lossless": "#009E73",
+    "lenience": "#CC79A7",
+    "paper": "#000000",
+}
