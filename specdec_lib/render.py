@@ -178,22 +178,26 @@ def probability(value: float) -> str:
     return f"{value:.3f}" if value >= 0.001 or value == 0 else f"{value:.0e}"
 
 
-def summary(trace: Trace) -> str:
-    """The trace's figures in one line."""
+def figures(trace: Trace) -> str:
+    """The trace's figures in one line, without times: the same wherever the same text was decoded."""
 
     def shown(value: float | None) -> str:
         return "n/a" if value is None else f"{value:.2f}"
 
-    seconds = sum(r.seconds for r in trace.rounds)
     parts = [
         f"{len(trace.ids)} tokens in {len(trace.rounds)} rounds",
         f"MAT {shown(mat([trace]))} (prefill not counted)",
         f"kept {shown(kept([trace]))}",
         f"alpha {shown(alpha([trace]))}" if any(r.proposed for r in trace.rounds) else "nothing drafted",
-        f"{seconds:.2f} s after {trace.prefill_s:.2f} s of prefill",
         f"ended by {trace.reason or 'nothing'}",
     ]
     return ", ".join(parts)
+
+
+def summary(trace: Trace) -> str:
+    """The trace's figures and times in one line."""
+    seconds = sum(r.seconds for r in trace.rounds)
+    return f"{figures(trace)}, {seconds:.2f} s after {trace.prefill_s:.2f} s of prefill"
 
 
 def lossless_line(trace: Trace) -> str:
@@ -271,12 +275,12 @@ def legend_html() -> str:
 
 
 def trace_html(trace: Trace, tokenizer, title: str = "") -> str:
-    """A trace's text for a notebook: a title, the text in colours, the legend, the figures."""
+    """A trace's text for a notebook, the same at every run: title, text in colours, legend, figures."""
     heading = f"<strong>{html.escape(title)}</strong><br>" if title else ""
     return (
         f'<div style="line-height:1.9;max-width:60em">{heading}'
         f'<div style="white-space:pre-wrap">{text_html(pieces(trace, tokenizer))}</div>'
-        f'<div style="font-size:85%">{legend_html()}<br>{html.escape(summary(trace))}</div></div>'
+        f'<div style="font-size:85%">{legend_html()}<br>{html.escape(figures(trace))}</div></div>'
     )
 
 
