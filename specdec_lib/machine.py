@@ -7,6 +7,8 @@ Left out: what is printed of it (cli.py) and what is written beside results (pro
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from importlib import metadata
@@ -46,6 +48,18 @@ def versions() -> dict[str, str | None]:
 def missing_packages() -> dict[str, str]:
     """Optional packages that are not installed, and what each is for."""
     return {name: use for name, use in OPTIONAL_PACKAGES.items() if package_version(name) is None}
+
+
+def import_error(name: str) -> str | None:
+    """What goes wrong when an installed package is imported, or None. Tried in a process of its own: a library built
+    for another machine may end the process that loads it.
+    """
+    try:
+        done = subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True, text=True, timeout=120)
+    except subprocess.TimeoutExpired:
+        return "the import does not end"
+    said = done.stderr.strip().splitlines() or [f"the import ended with status {done.returncode}"]
+    return said[-1] if done.returncode else None
 
 
 def device_name(device: torch.device | str = "cpu") -> str:

@@ -17,9 +17,9 @@ from specdec_lib.verifiers.base import EXACT, REJECTED, RESCUED
 KINDS = ("accepted", "rescued", "recovered", "bonus")  # of an emitted token
 OUTCOMES = {EXACT: "accepted", RESCUED: "rescued", REJECTED: "rejected"}  # of a proposed one
 NOT_REACHED = "not reached"
-STYLES = {  # for terminals: the two kinds that the target wrote are told apart without colour, too
+STYLES = {  # for terminals; all but accepted are told apart without colour, too
     "accepted": COLOURS["accepted"],
-    "rescued": COLOURS["rescued"],
+    "rescued": f"italic {COLOURS['rescued']}",
     "recovered": f"underline {COLOURS['recovered']}",
     "bonus": f"bold {COLOURS['bonus']}",
     "rejected": f"strike {COLOURS['rejected']}",
@@ -373,7 +373,8 @@ def page(trace: Trace, tokenizer) -> str:
 <p class="text">{text}</p>
 <p class="legend">{legend_html()}</p>
 <p>{html.escape(summary(trace))}</p>
-<p class="legend">p is the target's probability of the proposed token, q the draft's.</p>
+<p class="legend">p is the target's probability of a proposed token, q the draft's, both after the
+settings: at temperature 0 they are 0 or 1.</p>
 <dl>{details}</dl>
 <div class="rounds">{cards}</div>
 </body>

@@ -75,11 +75,16 @@ def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return list(ids)
 
 
-def load_pair(name: str = "pocket", device: str = "cpu") -> Pair:
-    """A pair by name. ValueError for an unknown name; see load_model and shared_vocabulary for the rest."""
+def pair_folders(name: str) -> list[Path]:
+    """The folders of a pair's target and draft. ValueError for an unknown name."""
     if name not in PAIRS:
         raise ValueError(f"unknown pair {name!r}; choose one of {', '.join(PAIRS)}")
-    folders = [data_folder() / folder for folder in PAIRS[name]]
+    return [data_folder() / folder for folder in PAIRS[name]]
+
+
+def load_pair(name: str = "pocket", device: str = "cpu") -> Pair:
+    """A pair by name. ValueError for an unknown name; see load_model and shared_vocabulary for the rest."""
+    folders = pair_folders(name)
     (target, target_sum), (draft, draft_sum) = (load_model(folder, device) for folder in folders)
     tokenizer, draft_tokenizer = (load_tokenizer(folder) for folder in folders)
     size = shared_vocabulary(tokenizer, draft_tokenizer)

@@ -1,0 +1,171 @@
+"""What `specdec doctor` finds: is everything here that the course needs, and what does a pass of the target cost?
+
+Our own; the measuring is in machine.py.
+Left out: mending what is found (each finding says how).
+"""
+
+import platform
+import shutil
+from dataclasses import asdict, dataclass, field
+
+import torch
+
+from specdec_lib.machine import (
+    OPTIONAL_PACKAGES,
+    PASS_SIZES,
+    bandwidth_bytes_per_s,
+    devices,
+    import_error,
+    missing_packages,
+    package_version,
+    pass_times,
+    versions,
+)
+from specdec_lib.zoo import PAIRS, Pair, data_folder, load_pair, pair_folders, parameter_bytes, recorded_checksum
+
+OK, NOTE, PROBLEM = "ok", "note", "problem"  # a note: something is missing that not everybody needs
+ROOMY_BYTES = 2 * 2**30
+MAY_BREAK = ("bitsandbytes",)  # packages whose installed build may not suit the machine
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: its state (ok, note or problem) and what there is to say, with the remedy."""
+
+    what: str
+    state: str
+    says: str
+
+
+@dataclass
+class Diagnosis:
+    """findings, and what was measured: empty where no model could be loaded."""
+
+    findings: list[Finding] = field(default_factory=list)
+    measured: dict = field(default_factory=dict)
+
+    @property
+    def ready(self) -> bool:
+        return all(finding.state != PROBLEM for finding in self.findings)
+
+    @property
+    def rows(self) -> list[dict]:
+        return [asdict(finding) for finding in self.findings]
+
+    @property
+    def verdict(self) -> str:
+        if not self.ready:
+            wrong = ", ".join(finding.what for finding in self.findings if finding.state == PROBLEM)
+            return f"NOT READY: see {wrong}"
+        ratio = self.measured["pass_s"]["8"] / self.measured["pass_s"]["1"]
+        return f"READY: the course runs here; a target pass over 8 tokens takes {ratio:.1f} times one over 1 token"
+
+    def report(self) -> str:
+        """Everything as text, the verdict last."""
+        width = max(len(finding.what) for finding in self.findings)
+        lines = [f"{finding.state:7}  {finding.what:{width}}  {finding.says}" for finding in self.findings]
+        if self.measured:
+            m, ms = self.measured, [f"{seconds * 1000:8.2f}" for seconds in self.measured["pass_s"].values()]
+            lines += [
+                "",
+                f"T(k): one pass of the target over k new tokens, after {m['context']} (median of {m['repeats']})",
+                "  k   " + "".join(f"{k:>8}" for k in m["pass_s"]),
+                "  ms  " + "".join(ms),
+                f"Its weights are {m['weight_bytes'] / 1e6:.1f} MB; memory is copied at "
+                f"{m['bandwidth_bytes_per_s'] / 1e9:.1f} GB/s. Reading them once takes {m['floor_s'] * 1000:.2f} ms: "
+                "the floor of a token, unless they stay in the processor's cache.",
+            ]
+        return "\n".join([*lines, "", self.verdict])
+
+
+def examine(pair: str = "pocket", repeats: int = 15) -> Diagnosis:
+    """Look at everything. ValueError for an unknown pair; anything else that is wrong becomes a finding."""
+    if pair not in PAIRS:
+        raise ValueError(f"unknown pair {pair!r}; choose one of {', '.join(PAIRS)}")
+    found = Diagnosis([*_packages(), *_machine(), *_data(pair)])
+    models = _load(pair, found.findings)
+    if models is not None:
+        found.measured = measure(models, repeats)
+    return found
+
+
+def measure(pair: Pair, repeats: int, context: int = 64) -> dict:
+    """T(k) of the target, the bandwidth, and the floor that it sets for a token."""
+    weights = parameter_bytes(pair.target.model)
+    bandwidth = bandwidth_bytes_per_s(pair.target.device)
+    times = pass_times(pair.target, PASS_SIZES, context, repeats)
+    return {
+        "pass_s": {str(k): seconds for k, seconds in times.items()},
+        "repeats": repeats,
+        "context": context,
+        "weight_bytes": weights,
+        "bandwidth_bytes_per_s": bandwidth,
+        "floor_s": weights / bandwidth,
+    }
+
+
+def _packages() -> list[Finding]:
+    known = versions()
+    needed = {name: version for name, version in known.items() if name not in OPTIONAL_PACKAGES}
+    absent = [name for name, version in needed.items() if version is None]
+    findings = [
+        Finding("versions", PROBLEM, f"not installed: {', '.join(absent)}; run make install")
+        if absent
+        else Finding("versions", OK, ", ".join(f"{name} {version}" for name, version in needed.items()))
+    ]
+    missing = missing_packages()
+    for name, use in OPTIONAL_PACKAGES.items():
+        if name in missing:
+            findings.append(Finding(name, NOTE, f"not installed; needed for {use}: pip install {name}"))
+            continue
+        wrong = import_error(name) if name in MAY_BREAK else None
+        version = package_version(name)
+        if wrong is None:
+            findings.append(Finding(name, OK, f"{version}, for {use}"))
+        else:
+            findings.append(Finding(name, NOTE, f"{version} cannot be imported, so no {use}: {wrong}"))
+    return findings
+
+
+def _machine() -> list[Finding]:
+    findings = []
+    for device in devices():
+        size = device["memory_bytes"]
+        memory = "unknown" if size is None else f"{size / 2**30:.1f} GiB"
+        findings.append(Finding("device", OK, f"{device['name']}, memory {memory}"))
+    if not torch.cuda.is_available():
+        findings.append(Finding("GPU", NOTE, "none; the pocket pair needs none"))
+    findings.append(Finding("threads", OK, f"{torch.get_num_threads()} for torch on {platform.system()}"))
+    return findings
+
+
+def _data(pair: str) -> list[Finding]:
+    try:
+        folder = data_folder()
+    except FileNotFoundError as error:
+        return [Finding("data", PROBLEM, str(error))]
+    free = shutil.disk_usage(folder).free
+    room = f"{free / 2**30:.1f} GiB free"
+    findings = [
+        Finding("data", OK, f"{folder}"),
+        Finding("disk", OK, room) if free >= ROOMY_BYTES else Finding("disk", NOTE, f"only {room}; installing needs 2"),
+    ]
+    for weights in [folder / "model.safetensors" for folder in pair_folders(pair)]:
+        if weights.is_file() and recorded_checksum(weights) is None:
+            name = f"{weights.parent.name} weights"
+            findings.append(Finding(name, NOTE, "no sha256 is recorded for them in SHA256SUMS: they cannot be checked"))
+    return findings
+
+
+def _load(pair: str, findings: list[Finding]) -> Pair | None:
+    """The pair, with its checks as findings; None where it cannot be loaded."""
+    if any(finding.what == "data" and finding.state == PROBLEM for finding in findings):
+        return None
+    try:
+        models = load_pair(pair)
+    except (ValueError, OSError) as error:
+        findings.append(Finding("models", PROBLEM, " ".join(str(error).split())))
+        return None
+    sums = ", ".join(f"{name} sha256 {checksum[:12]}..." for name, checksum in models.checksums.items())
+    findings.append(Finding("models", OK, f"{pair} is whole: {sums}"))
+    return models
