@@ -16,9 +16,7 @@ import pages
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-TITLE = (
-    "# Lesson {n}\n\n12 minutes, no GPU. See [the next](02_next.ipynb) and [code](../specdec_lib/tree.py)."
-)
+TITLE = "# Lesson {n}\n\n12 minutes, no GPU. See [the next](02_next.ipynb) and [code](../specdec_lib/tree.py)."
 
 
 @pytest.fixture
@@ -130,9 +128,7 @@ def test_a_failing_lesson_is_not_saved(folder):
 def test_a_page_asks_nothing_of_the_network(folder):
     notebook = new_notebook(
         cells=[
-            new_markdown_cell(
-                TITLE.format(n=1) + "\n\nInline $\\min(p, q)$ and\n\n$$\\sum_x \\min(p(x), q(x))$$\n"
-            ),
+            new_markdown_cell(TITLE.format(n=1) + "\n\nInline $\\min(p, q)$ and\n\n$$\\sum_x \\min(p(x), q(x))$$\n"),
             new_code_cell("1"),
         ]
     )
@@ -144,3 +140,13 @@ def test_a_page_asks_nothing_of_the_network(folder):
     assert not re.search(r"<script[^>]+src=|@import|url\(.?https?:", text)
     assert text.count("<math") == 2 and "$" not in re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
     assert 'href="02_next.html"' in text and 'href="../specdec_lib/tree.py"' in text
+
+
+def test_a_folded_answer_stays_folded(folder):
+    write(folder, "01_folds", "1")
+    source = "Which?\n\n<details><summary>The answer</summary>\n\n- this one\n\n</details>\n"
+    notebook = new_notebook(cells=[new_markdown_cell(source)])
+    page = folder / "01_folds.html"
+    pages.write_lesson(notebook, "One", folder / "notebooks", page)
+    folded = re.search(r"<details>(.*?)</details>", page.read_text(), re.DOTALL)
+    assert "this one" in folded[1]

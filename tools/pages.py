@@ -77,6 +77,10 @@ class OfflineRenderer(IPythonRenderer):
     def latex_environment(self, name, body):
         return mathml(f"\\begin{{{name}}}{body}\\end{{{name}}}", "block")
 
+    def _html_embed_images(self, html):
+        """Without a picture the tags stay as written: the parser would close a <details> before what it folds."""
+        return super()._html_embed_images(html) if "<img" in html else html
+
     def link(self, text, url, title=None):
         if re.fullmatch(r"\d\d_\w+\.ipynb(#.*)?", url):
             url = url.replace(".ipynb", ".html")
