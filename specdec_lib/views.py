@@ -91,7 +91,7 @@ def draw_overlap(ax, target_probs: Sequence[float], draft_probs: Sequence[float]
     """One panel: p and q as bars over each other, what they share filled. alpha is the filled area."""
     both = [min(a, b) for a, b in zip(target_probs, draft_probs, strict=True)]
     _outlined_bars(ax, target_probs, draft_probs, both)
-    ax.set(xticks=range(len(both)), ylabel="probability", ylim=(0, 1.05))
+    ax.set(xticks=range(len(both)), ylim=(0, 1.05))
     ax.set_xticklabels(labels, rotation=35, ha="right", fontsize=9)
 
 
