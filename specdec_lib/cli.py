@@ -78,17 +78,17 @@ def command(examples: str) -> Callable:
 
 
 def _status(error: Exception) -> int | None:
-    """The exit status for an error, None for one that is a bug of ours."""
-    if isinstance(error, Failure):
-        return FAILED
+    """The exit status for an error; None for one that is a bug of ours, or a reader who closed the pipe."""
     from specdec_lib.cache import CacheError
     from specdec_lib.sampling import LogitsError
 
-    if isinstance(error, CacheError | LogitsError):
-        return FAILED
-    if isinstance(error, RuntimeError):
+    if isinstance(error, BrokenPipeError):
         return None
-    return BAD_INPUT
+    if isinstance(error, Failure | CacheError | LogitsError):
+        return FAILED
+    if isinstance(error, ValueError | FileNotFoundError | NotADirectoryError | IsADirectoryError | PermissionError):
+        return BAD_INPUT
+    return FAILED if isinstance(error, OSError) else None
 
 
 def _one_line(error: Exception) -> str:
@@ -411,11 +411,12 @@ def eval(
     models = _load(pair)
 
     from specdec_lib.evaluate import evaluate, table
+    from specdec_lib.provenance import write_results
 
     result = evaluate(models, n, seed, progress=sys.stderr.isatty())
     print(table(result))
     if json_file is not None:
-        json_file.write_text(json.dumps(result, indent=2, allow_nan=False) + "\n")
+        write_results(json_file, result.pop("provenance"), result.pop("rows"), **result)
 
 
 @command("""

@@ -82,7 +82,7 @@ def examine(pair: str = "pocket", repeats: int = 15) -> Diagnosis:
     """Look at everything. ValueError for an unknown pair; anything else that is wrong becomes a finding."""
     if pair not in PAIRS:
         raise ValueError(f"unknown pair {pair!r}; choose one of {', '.join(PAIRS)}")
-    found = Diagnosis([*_packages(), *_machine(), *_data(pair)])
+    found = Diagnosis([*_packages(), *_machine(), *_data()])
     models = _load(pair, found.findings)
     if models is not None:
         found.measured = measure(models, repeats)
@@ -139,22 +139,17 @@ def _machine() -> list[Finding]:
     return findings
 
 
-def _data(pair: str) -> list[Finding]:
+def _data() -> list[Finding]:
     try:
         folder = data_folder()
     except FileNotFoundError as error:
         return [Finding("data", PROBLEM, str(error))]
     free = shutil.disk_usage(folder).free
     room = f"{free / 2**30:.1f} GiB free"
-    findings = [
-        Finding("data", OK, f"{folder}"),
-        Finding("disk", OK, room) if free >= ROOMY_BYTES else Finding("disk", NOTE, f"only {room}; installing needs 2"),
-    ]
-    for weights in [folder / "model.safetensors" for folder in pair_folders(pair)]:
-        if weights.is_file() and recorded_checksum(weights) is None:
-            name = f"{weights.parent.name} weights"
-            findings.append(Finding(name, NOTE, "no sha256 is recorded for them in SHA256SUMS: they cannot be checked"))
-    return findings
+    disk = (
+        Finding("disk", OK, room) if free >= ROOMY_BYTES else Finding("disk", NOTE, f"{room}; installing needs 2 GiB")
+    )
+    return [Finding("data", OK, str(folder)), disk]
 
 
 def _load(pair: str, findings: list[Finding]) -> Pair | None:
@@ -164,8 +159,10 @@ def _load(pair: str, findings: list[Finding]) -> Pair | None:
     try:
         models = load_pair(pair)
     except (ValueError, OSError) as error:
-        findings.append(Finding("models", PROBLEM, " ".join(str(error).split())))
+        findings.append(Finding("weights", PROBLEM, " ".join(str(error).split())))
         return None
-    sums = ", ".join(f"{name} sha256 {checksum[:12]}..." for name, checksum in models.checksums.items())
-    findings.append(Finding("models", OK, f"{pair} is whole: {sums}"))
+    for folder, (role, checksum) in zip(pair_folders(pair), models.checksums.items(), strict=True):
+        recorded = recorded_checksum(folder / "model.safetensors") is not None
+        says = f"{pair}: sha256 {checksum[:12]}... " + ("as recorded" if recorded else "with none recorded to compare")
+        findings.append(Finding(f"{role} weights", OK if recorded else NOTE, says))
     return models

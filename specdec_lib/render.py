@@ -289,8 +289,8 @@ def round_html(view: RoundView) -> str:
     rows = []
     for node in view.nodes:
         cells = "".join(
-            f'<td class="law"><span class="bar {law}" style="width:{100 * value:.0f}%"></span>'
-            f"<span>{probability(value)}</span></td>"
+            f'<td class="law"><div><span class="bar {law}" style="width:{100 * value:.0f}%"></span>'
+            f"{probability(value)}</div></td>"
             for law, value in (("p", node.target_prob), ("q", node.draft_prob))
         )
         token = f"<i>{node.branch}</i><code>{html.escape(node.text)}</code>"
@@ -310,24 +310,25 @@ def round_html(view: RoundView) -> str:
 
 
 PAGE_STYLE = f"""
-body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; color: #222;
+body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 84rem; padding: 0 1rem; color: #222;
   background: #fff; }}
 h1 {{ font-size: 1.5rem; }}
 h3 {{ font-size: 1rem; margin: 0 0 .5rem; }}
 .text {{ white-space: pre-wrap; line-height: 2; font-size: 1.1rem; }}
 .prompt {{ color: #555; white-space: pre-wrap; border-left: 3px solid #ccc; padding-left: .8rem; }}
 .lossy {{ color: {COLOURS["recovered"]}; font-weight: 600; }}
-.rounds {{ columns: 24rem; column-gap: 1rem; }}
-section {{ break-inside: avoid; border: 1px solid #ddd; border-radius: 6px; padding: .8rem 1rem; margin: 0 0 1rem; }}
+.rounds {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(24.5rem, 1fr)); gap: 1rem;
+  align-items: start; }}
+section {{ border: 1px solid #ddd; border-radius: 6px; padding: .8rem 1rem; overflow-x: auto; }}
 section:target {{ border-color: #222; }}
 table {{ border-collapse: collapse; width: 100%; font-size: .88rem; }}
 th {{ text-align: left; font-weight: 500; color: #666; }}
-td {{ padding: .1rem .5rem .1rem 0; }}
-code {{ white-space: pre; padding: 0 .15em; }}
+td {{ padding: .1rem 0; white-space: nowrap; }}
+td + td, th + th {{ padding-left: .6rem; }}
+code {{ display: inline-block; white-space: pre; padding: 0 .15em; }}
 .token i {{ font-family: monospace; white-space: pre; color: #999; font-style: normal; }}
-.law {{ position: relative; width: 5.5rem; }}
-.law span:last-child {{ position: relative; padding-left: .2rem; }}
-.bar {{ position: absolute; left: 0; top: .2rem; bottom: .2rem; border-radius: 2px; opacity: .35; }}
+.law div {{ position: relative; width: 4.5rem; padding-left: .2rem; }}
+.bar {{ position: absolute; left: 0; top: .15rem; bottom: .15rem; border-radius: 2px; opacity: .35; }}
 .bar.p {{ background: {COLOURS["target"]}; }}
 .bar.q {{ background: {COLOURS["draft"]}; }}
 tr.accepted code {{ background: {COLOURS["accepted"]}33; }}
@@ -335,6 +336,7 @@ tr.rescued code {{ background: {COLOURS["rescued"]}33; }}
 tr.rejected code {{ background: {COLOURS["rejected"]}33; text-decoration: line-through; }}
 tr.not-reached {{ color: #999; }}
 tr.not-reached .bar {{ opacity: .12; }}
+footer {{ white-space: nowrap; }}
 footer, dl, .legend {{ font-size: .85rem; color: #555; }}
 dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; }}
 dt {{ font-weight: 600; }}
