@@ -4,7 +4,6 @@ Follows Leviathan et al. 2023 (arXiv 2211.17192), section 2.3 and appendix A.1, 
 Left out: controls (widgets.py), and rules other than the lossless one.
 """
 
-import html
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,15 +12,11 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
 
-from specdec_lib.plots import COLOURS
+from specdec_lib.colours import COLOURS
+from specdec_lib.render import NOT_REACHED, RoundView, legend_html, pieces, shown_token, text_html
 from specdec_lib.trace import Trace
 from specdec_lib.tree import DraftTree
-from specdec_lib.verifiers.base import EXACT, REJECTED, RESCUED
 from specdec_lib.verifiers.lossless import accept_and_recover
-
-NOT_REACHED = "not reached"
-WORDS = {EXACT: "accepted", RESCUED: "rescued", REJECTED: "rejected"}  # of a verdict's outcomes
-
 
 # ---- two laws --------------------------------------------------------------------------------------------------
 
@@ -115,76 +110,29 @@ def two_laws_line(laws: TwoLaws) -> str:
 # ---- one round of a trace --------------------------------------------------------------------------------------
 
 
-@dataclass
-class RoundView:
-    """One round as a reader sees it. before: the text so far. tokens, p, q, outcomes: one a proposed node.
-
-    outcomes: accepted, rescued, rejected or not reached. emitted: (token text, kind) for each emitted id.
-    """
-
-    number: int
-    of: int
-    before: str
-    tokens: list[str]
-    p: list[float]
-    q: list[float]
-    outcomes: list[str]
-    emitted: list[tuple[str, str]]
-
-
-def round_view(trace: Trace, index: int, tokenizer) -> RoundView:
-    """Round `index` (0 is the first) of a trace. IndexError if there is no such round."""
-    if not 0 <= index < len(trace.rounds):
-        raise IndexError(f"round {index} of a trace of {len(trace.rounds)}")
-    r = trace.rounds[index]
-    before = [token for earlier in trace.rounds[:index] for token in earlier.emitted]
-    nodes = range(1, len(r.tokens))
-    return RoundView(
-        number=index + 1,
-        of=len(trace.rounds),
-        before=tokenizer.decode(before),
-        tokens=[token_text(tokenizer, r.tokens[node]) for node in nodes],
-        p=[r.target_probs[node] for node in nodes],
-        q=[r.draft_probs[node] for node in nodes],
-        outcomes=[WORDS.get(r.outcomes.get(node), NOT_REACHED) for node in nodes],
-        emitted=[(token_text(tokenizer, token), kind) for token, kind in zip(r.emitted, r.kinds, strict=True)],
-    )
-
-
-def token_text(tokenizer, token: int) -> str:
-    """A token as it is written, without the mark for its leading space."""
-    return tokenizer.convert_ids_to_tokens(token).replace("\u2581", "")
-
-
 def draw_round(view: RoundView) -> Figure:
     """p and q of every proposed token as bars; each token's name in the colour of how it fared."""
+    nodes = view.nodes
     fig, ax = plt.subplots(figsize=(10, 3.2), layout="constrained")
-    nodes = range(len(view.tokens))
-    for values, shift, label in ((view.p, -0.2, "target"), (view.q, 0.2, "draft")):
-        bars = ax.bar([i + shift for i in nodes], values, width=0.4, color=COLOURS[label], label=label)
-        for bar, outcome in zip(bars, view.outcomes, strict=True):
-            bar.set_alpha(0.25 if outcome == NOT_REACHED else 1.0)
-    ax.set(ylim=(0, 1.25), yticks=[0, 0.5, 1], ylabel="probability of the token", xticks=nodes)
-    ax.set_xticklabels([f"{t}\n{o}" for t, o in zip(view.tokens, view.outcomes, strict=True)], fontsize=9)
-    for label, outcome in zip(ax.get_xticklabels(), view.outcomes, strict=True):
-        label.set_color(COLOURS.get(outcome, "#777777"))
-    accepted = sum(outcome in ("accepted", "rescued") for outcome in view.outcomes)
-    ax.set_title(
-        f"round {view.number} of {view.of}: {accepted} of {len(view.tokens)} accepted, {len(view.emitted)} emitted"
-    )
-    if view.tokens:
+    for shift, law in ((-0.2, "target"), (0.2, "draft")):
+        values = [node.target_prob if law == "target" else node.draft_prob for node in nodes]
+        bars = ax.bar([i + shift for i in range(len(nodes))], values, width=0.4, color=COLOURS[law], label=law)
+        for bar, node in zip(bars, nodes, strict=True):
+            bar.set_alpha(0.25 if node.outcome == NOT_REACHED else 1.0)
+    names = [f"{node.branch}{node.text.strip() or shown_token(node.text)}\n{node.outcome}" for node in nodes]
+    ax.set(title=view.summary, ylim=(0, 1.25), yticks=[0, 0.5, 1], ylabel="probability of the token")
+    ax.set_xticks(range(len(nodes)), names, fontsize=9)
+    for label, node in zip(ax.get_xticklabels(), nodes, strict=True):
+        label.set_color(COLOURS.get(node.outcome, "#777777"))
+    if nodes:
         ax.legend(loc="upper right", ncols=2, fontsize=9)
     return fig
 
 
-def round_html(view: RoundView) -> str:
-    """The text so far, and what this round emits, coloured by kind."""
-    new = " ".join(
-        f'<span style="color:{COLOURS[kind]}; font-weight:600" title="{kind}">{html.escape(token)}</span>'
-        for token, kind in view.emitted
-    )
-    kinds = ", ".join(f"{html.escape(token)} {kind}" for token, kind in view.emitted)
-    return f"<p>{html.escape(view.before)} {new}</p><p>emitted: {kinds}</p>"
+def text_so_far(trace: Trace, index: int, tokenizer) -> str:
+    """The emitted text up to and including round `index`, coloured by kind, as HTML."""
+    seen = [piece for piece in pieces(trace, tokenizer) if piece.round <= index]
+    return f'<div style="white-space:pre-wrap;line-height:1.9">{text_html(seen)}</div>{legend_html()}'
 
 
 def png(fig: Figure) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import ipywidgets as widgets
 
 from specdec_lib import views
+from specdec_lib.render import round_view
 from specdec_lib.trace import Trace
 
 DEFAULT_TARGET, DEFAULT_DRAFT = (5, 3, 2, 0), (2, 5, 1, 2)  # weights; the picture beside the widget has the same
@@ -50,19 +51,19 @@ def trace_widget(traces: Mapping[str, Trace], tokenizer) -> widgets.VBox:
     """Step through recorded traces, by name: proposal, p and q, how each token fared, and the text so far."""
     names = list(traces)
     which = widgets.Dropdown(options=names, description="trace")
-    number = widgets.BoundedIntText(value=1, min=1, max=len(traces[names[0]].rounds), description="round")
+    number = widgets.BoundedIntText(min=0, max=len(traces[names[0]].rounds) - 1, description="round")
     back, forward = widgets.Button(description="back"), widgets.Button(description="next")
     picture, text = widgets.Image(format="png"), widgets.HTML()
     picture.layout.max_width = "100%"
 
     def redraw(_=None) -> None:
-        view = views.round_view(traces[which.value], number.value - 1, tokenizer)
-        picture.value = views.png(views.draw_round(view))
-        text.value = views.round_html(view)
+        trace = traces[which.value]
+        picture.value = views.png(views.draw_round(round_view(trace, number.value, tokenizer)))
+        text.value = views.text_so_far(trace, number.value, tokenizer)
 
     def choose(_=None) -> None:
-        number.max = len(traces[which.value].rounds)  # lowers the value too, where there are fewer rounds
-        number.value = 1
+        number.max = len(traces[which.value].rounds) - 1  # lowers the value too, where there are fewer rounds
+        number.value = 0
         redraw()
 
     def step(by: int) -> None:

@@ -14,6 +14,8 @@ import pytest
 import torch
 
 from specdec_lib import views, widgets
+from specdec_lib.colours import COLOURS
+from specdec_lib.render import round_view
 from specdec_lib.trace import Round, Trace
 
 
@@ -22,7 +24,7 @@ class Words:
 
     words = ["\u2581so", "\u2581x", "</s>", "\u2581<b>"]
 
-    def decode(self, ids):
+    def decode(self, ids, skip_special_tokens=False):
         return "".join(self.words[i] for i in ids).replace("\u2581", " ").strip()
 
     def convert_ids_to_tokens(self, token):
@@ -71,36 +73,37 @@ def test_weights_of_which_no_law_can_be_made_are_refused(target, draft, whose):
 # ---- a round
 
 
-def test_a_round_is_shown_with_the_fate_of_every_token():
-    view = views.round_view(make_trace(), 0, Words())
-    assert view.tokens == ["so", "x", "x"]
-    assert view.outcomes == ["accepted", "rejected", "not reached"]
-    assert (view.p, view.q) == ([0.9, 0.1, 0.2], [0.8, 0.7, 0.6])
-    assert view.emitted == [("so", "accepted"), ("<b>", "recovered")]
-    assert view.before == "" and (view.number, view.of) == (1, 2)
+def bars(axes) -> list[list[float]]:
+    """Heights of each group of bars."""
+    return [[round(bar.get_height(), 3) for bar in group] for group in axes.containers]
 
 
-def test_a_later_round_shows_the_text_before_it():
-    view = views.round_view(make_trace(), 1, Words())
-    assert view.before == "so <b>"
-    assert view.emitted == [("x", "accepted"), ("</s>", "bonus")]
+def test_a_round_is_drawn_with_the_fate_of_every_token():
+    figure = views.draw_round(round_view(make_trace(), 0, Words()))
+    (axes,) = figure.axes
+    assert bars(axes) == [[0.9, 0.1, 0.2], [0.8, 0.7, 0.6]]  # p, then q
+    labels = axes.get_xticklabels()
+    assert [label.get_text() for label in labels] == ["so\naccepted", "x\nrejected", "x\nnot reached"]
+    assert [label.get_color() for label in labels[:2]] == [COLOURS["accepted"], COLOURS["rejected"]]
+    assert axes.containers[0][2].get_alpha() < 1 == axes.containers[0][1].get_alpha()
+    plt.close(figure)
+
+
+def test_the_text_so_far_ends_with_the_round_shown():
+    first, both = (views.text_so_far(make_trace(), index, Words()) for index in (0, 1))
+    assert "recovered" in first and "round 1" not in first
+    assert first.split("</div>")[0] in both and "round 1" in both
 
 
 def test_a_token_cannot_become_markup():
-    text = views.round_html(views.round_view(make_trace(), 1, Words()))
-    assert "<b>" not in text and "&lt;b&gt;" in text and "&lt;/s&gt;" in text
-
-
-@pytest.mark.parametrize("index", [-1, 2])
-def test_a_round_that_is_not_there_is_refused(index):
-    with pytest.raises(IndexError):
-        views.round_view(make_trace(), index, Words())
+    text = views.text_so_far(make_trace(), 0, Words())
+    assert "<b>" not in text and "&lt;b&gt;" in text
 
 
 def test_a_round_without_a_proposal_can_be_drawn():
     trace = make_trace()
     trace.rounds = [Round([0], [-1], [0], [0], [0], [], {}, [1], "bonus")]
-    assert views.png(views.draw_round(views.round_view(trace, 0, Words()))).startswith(b"\x89PNG")
+    assert views.png(views.draw_round(round_view(trace, 0, Words()))).startswith(b"\x89PNG")
 
 
 # ---- the widgets
@@ -161,14 +164,16 @@ def test_all_zero_weights_are_explained_and_can_be_put_right():
 def test_stepping_stays_inside_the_trace():
     box = widgets.trace_widget({"a": make_trace()}, Words())
     back, forward = parts(box, ipywidgets.Button)
-    number, text = parts(box, ipywidgets.BoundedIntText)[0], parts(box, ipywidgets.HTML)[0]
+    kinds = (ipywidgets.BoundedIntText, ipywidgets.HTML, ipywidgets.Image)
+    number, text, picture = (parts(box, kind)[0] for kind in kinds)
     seen = [number.value]
     for button in (back, forward, forward, back):
         button.click()
         seen.append(number.value)
-    assert seen == [1, 1, 2, 2, 1]
+    assert seen == [0, 0, 1, 1, 0]
     forward.click()
-    assert text.value == views.round_html(views.round_view(make_trace(), 1, Words()))
+    assert text.value == views.text_so_far(make_trace(), 1, Words())
+    assert picture.value == views.png(views.draw_round(round_view(make_trace(), 1, Words())))
 
 
 def test_another_trace_starts_at_its_first_round():
@@ -176,9 +181,9 @@ def test_another_trace_starts_at_its_first_round():
     short.rounds = short.rounds[1:]
     box = widgets.trace_widget({"long": make_trace(), "short": short}, Words())
     number, which = parts(box, ipywidgets.BoundedIntText)[0], parts(box, ipywidgets.Dropdown)[0]
-    number.value = 2
+    number.value = 1
     which.value = "short"
-    assert (number.value, number.max) == (1, 1)
-    assert "bonus" in parts(box, ipywidgets.HTML)[0].value
+    assert (number.value, number.max) == (0, 0)
+    assert parts(box, ipywidgets.HTML)[0].value == views.text_so_far(short, 0, Words())
     which.value = "long"
-    assert (number.value, number.max) == (1, 2)
+    assert (number.value, number.max) == (0, 1)
