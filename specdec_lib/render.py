@@ -336,8 +336,8 @@ tr.rescued code {{ background: {COLOURS["rescued"]}33; }}
 tr.rejected code {{ background: {COLOURS["rejected"]}33; text-decoration: line-through; }}
 tr.not-reached {{ color: #999; }}
 tr.not-reached .bar {{ opacity: .12; }}
-footer {{ white-space: nowrap; }}
-footer, dl, .legend {{ font-size: .85rem; color: #555; }}
+footer {{ white-space: nowrap; letter-spacing: -.02em; }}
+footer, dl, .legend {{ font-size: .8rem; color: #555; }}
 dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; }}
 dt {{ font-weight: 600; }}
 dd {{ margin: 0; }}

@@ -117,7 +117,7 @@ class Trace:
                     whole = False
                 elif kind == "round":
                     row["outcomes"] = {int(node): outcome for node, outcome in row["outcomes"].items()}
-                    traces[-1].rounds.append(Round(**row))
+                    traces[-1].rounds.append(_checked(Round(**row)))
                 elif row["rounds"] != len(traces[-1].rounds):
                     raise ValueError(f"{len(traces[-1].rounds)} rounds where {row['rounds']} were written")
                 else:
@@ -128,6 +128,17 @@ class Trace:
         if not traces or not whole:
             raise ValueError(f"{path} holds no whole trace (no header, or its end is missing)")
         return traces
+
+
+def _checked(r: Round) -> Round:
+    """A round read from a file, or a ValueError if its numbers do not fit together."""
+    nodes = len(r.tokens)
+    a_number_a_node = all(len(x) == nodes for x in (r.parents, r.target_probs, r.draft_probs, r.overlaps))
+    a_tree = r.parents[:1] == [-1] and all(0 <= parent < node for node, parent in enumerate(r.parents[1:], start=1))
+    inside = all(0 < node < nodes for node in (*r.path, *r.outcomes))
+    if not (a_number_a_node and a_tree and inside and len(r.kinds) == len(r.emitted)):
+        raise ValueError("the round's tree, path and emitted ids do not fit together")
+    return r
 
 
 # ---- figures ---------------------------------------------------------------------------------------------------
