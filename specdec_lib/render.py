@@ -59,8 +59,6 @@ class PieceStream:
             for token, kind in zip(r.emitted, r.kinds, strict=True):
                 self.ids.append(token)
                 end = max(at, _shared(self._decode(self.ids), settled))
-                if last and len(self.ids) == len(ids):
-                    end = len(settled)
                 pieces.append(Piece(settled[at:end], kind, number))
                 at = end
         self.text, self.rounds = settled[:at], self.rounds + len(rounds)
@@ -85,7 +83,8 @@ def pieces(trace: Trace, tokenizer) -> list[Piece]:
 def token_text(tokenizer, token: int, before: list[int] = ()) -> str:
     """What a token writes after other ids, special tokens shown; its own name where that is no whole character."""
     before = list(before)[-8:]  # enough to see a space or an unfinished character
-    start, whole = tokenizer.decode(before), tokenizer.decode([*before, token])
+    start = tokenizer.decode(before).rstrip("\N{REPLACEMENT CHARACTER}")
+    whole = tokenizer.decode([*before, token])
     text = whole[len(start) :]
     if not text or "\N{REPLACEMENT CHARACTER}" in text or not whole.startswith(start):
         text = str(tokenizer.convert_ids_to_tokens(token))
