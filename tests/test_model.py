@@ -1,4 +1,4 @@
-"""Models and caches: what is scored after any roll-back equals what a fresh pass gives; what cannot roll back is refused.
+"""Models and caches: a row scored after any roll-back equals that of a fresh pass; what cannot roll back is refused.
 Follows specdec_lib/model.py and cache.py; trees as in SpecInfer (arXiv 2305.09781), section 4.2.
 Left out: the loop on top (test_decode.py).
 """
@@ -196,10 +196,10 @@ def test_a_sliding_window_model_keeps_its_window_over_roll_backs():
         score(lm, TREE)
 
 
-def test_an_attention_without_a_mask_of_ours_refuses_trees_and_takes_chains():
+def test_an_attention_that_takes_no_mask_of_ours_refuses_trees():
     lm = CausalLM(llama())
-    lm.model.config._attn_implementation = "flash_attention_2"
     lm.feed([1, 2])
+    lm.model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(ValueError, match="'flash_attention_2' cannot take a tree's mask"):
         score(lm, TREE)
 

@@ -54,9 +54,8 @@ def mistral(seed=0, window=4):
 
 
 def mamba(seed=0):
-    return _made(
-        MambaForCausalLM, MambaConfig(vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, state_size=4), seed
-    )
+    config = MambaConfig(vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, state_size=4)
+    return _made(MambaForCausalLM, config, seed, "eager")
 
 
 def t5(seed=0):

@@ -19,7 +19,8 @@ class ModelDrafter:
     siblings: how many tokens to draw below each node, level by level (default: one; levels beyond the last given
     take one). greedy: take the argmax instead; its tokens are then point masses, whatever the temperature.
     The draft's cache holds a prefix of the committed text; what it lacks (after full acceptance, the last draft)
-    is read at the next proposal. Where the text has outgrown the draft's context, nothing is proposed.
+    is read at the next proposal. Where the text has outgrown the draft's context, nothing is proposed. A token that
+    the draft's vocabulary lacks is read as its last one: q is whatever was drawn from, so the text stays exact.
     """
 
     name = "model"
@@ -74,7 +75,8 @@ class ModelDrafter:
 
         The root and what was missing before it stay pending: node i of the tree is pending node base + i.
         """
-        missing = committed[self.model.length :]
+        known = self.model.vocab_size - 1
+        missing = [min(token, known) for token in committed[self.model.length :]]
         if len(missing) > 2:  # the prompt, or text added by the user: no logits wanted
             self.model.feed(missing[:-1])
             missing = missing[-1:]
