@@ -106,13 +106,21 @@ def _writable(*files: Path | None) -> None:
 
 def _load(pair: str):
     """The pair; a ValueError for an unknown name, a Failure for anything wrong with its files."""
-    from specdec_lib.zoo import load_pair, pair_folders
+    from specdec_lib.zoo import load_pair
 
-    folders = pair_folders(pair)
+    return _from_files(pair, lambda: load_pair(pair))
+
+
+def _from_files(pair: str, load: Callable):
+    """load(), with anything wrong with a known pair's files as a Failure."""
+    from specdec_lib.zoo import PAIRS
+
     try:
-        return load_pair(pair)
+        return load()
     except (ValueError, OSError) as error:
-        raise Failure(f"pair {pair} cannot be loaded from {folders[0].parent}: {_one_line(error)}") from error
+        if pair not in PAIRS:
+            raise
+        raise Failure(f"pair {pair} cannot be loaded: {_one_line(error)}") from error
 
 
 # ---- generate --------------------------------------------------------------------------------------------------
@@ -174,10 +182,10 @@ def generate(
         say("note: at temperature 0 the likeliest token is taken; --top-k, --top-p and --min-p change nothing")
     models = _load(pair)
     chosen = build_method(method, models)
-    prompts = [_prompt_ids(models, p, raw) for p in asked]
-    for i, ids in enumerate(prompts):
+    prompts = []
+    for i, text in enumerate(asked):
         try:
-            check_prompt(ids, models.target)
+            prompts.append(check_prompt(_prompt_ids(models, text, raw), models.target))
         except ValueError as error:
             raise ValueError(f"prompt {i}: {error}") from error
     _warn_of_unknown_words(models, asked)
@@ -227,7 +235,8 @@ class _Stream:
         try:
             for r in session.rounds(max_new_tokens):
                 self._print(pieces.add([r], last=bool(session.trace.reason)))
-        finally:
+        finally:  # a round may be whole, but not printed yet
+            self._print(pieces.add(session.trace.rounds[pieces.rounds :], last=True))
             print(flush=True)
             session.trace.reason = session.trace.reason or "interrupted"
             say(f"{lossless_line(session.trace)}\n{summary(session.trace)}")
@@ -370,11 +379,7 @@ def show(
         raise ValueError(f"{trace} has no trace {index}: it holds {len(traces)}, counted from 0")
     chosen = traces[index]
     name = pair or chosen.provenance.get("arguments", {}).get("pair") or "pocket"
-    folder = pair_folders(name)[0]
-    try:
-        tokenizer = load_tokenizer(folder)
-    except (ValueError, OSError) as error:
-        raise Failure(f"the tokenizer of pair {name} cannot be loaded from {folder}: {_one_line(error)}") from error
+    tokenizer = _from_files(name, lambda: load_tokenizer(pair_folders(name)[0]))
     largest = max([*chosen.prompt, *chosen.ids, *(token for r in chosen.rounds for token in r.tokens)])
     if largest >= len(tokenizer):
         raise ValueError(f"{trace} holds token {largest}, which pair {name} does not have; name its pair with --pair")

@@ -51,17 +51,17 @@ class PieceStream:
 
     def add(self, rounds: list[Round], last: bool = False) -> list[Piece]:
         """The pieces of further rounds, one an emitted id. last: nothing follows, so hold nothing back."""
-        ids, pieces = [*self.ids, *(token for r in rounds for token in r.emitted)], []
-        whole = self._decode(ids)
+        ids, pieces = list(self.ids), []
+        whole = self._decode([*ids, *(token for r in rounds for token in r.emitted)])
         settled = whole if last else whole.rstrip("\N{REPLACEMENT CHARACTER}")
         at = _shared(self.text, settled)
         for number, r in enumerate(rounds, start=self.rounds):
             for token, kind in zip(r.emitted, r.kinds, strict=True):
-                self.ids.append(token)
-                end = max(at, _shared(self._decode(self.ids), settled))
+                ids.append(token)
+                end = max(at, _shared(self._decode(ids), settled))
                 pieces.append(Piece(settled[at:end], kind, number))
                 at = end
-        self.text, self.rounds = settled[:at], self.rounds + len(rounds)
+        self.ids, self.text, self.rounds = ids, settled[:at], self.rounds + len(rounds)
         return pieces
 
     def _decode(self, ids: list[int]) -> str:
