@@ -1,4 +1,4 @@
-"""What the widgets show, without a widget: two laws and their emitted law; one round of a trace; their pictures.
+"""What widgets and lessons 02 and 03 draw: two laws and what is emitted of them, and one round of a trace.
 
 Follows Leviathan et al. 2023 (arXiv 2211.17192), section 2.3 and appendix A.1, for the picture of two laws.
 Left out: controls (widgets.py), and rules other than the lossless one.
@@ -17,6 +17,9 @@ from specdec_lib.render import NOT_REACHED, RoundView, legend_html, pieces, show
 from specdec_lib.trace import Trace
 from specdec_lib.tree import DraftTree
 from specdec_lib.verifiers.lossless import accept_and_recover
+
+PALE = "#AAAAAA"  # of what was not reached
+
 
 # ---- two laws --------------------------------------------------------------------------------------------------
 
@@ -127,6 +130,33 @@ def draw_round(view: RoundView) -> Figure:
     if nodes:
         ax.legend(loc="upper right", ncols=2, fontsize=9)
     return fig
+
+
+def draw_rows(drafted: Sequence[str], best: Sequence[str]) -> Figure:
+    """Drafted words above the target's argmax at each place: kept up to the first mismatch.
+
+    best has one word more than drafted; best[i] is what the target says after i drafted words.
+    """
+    accepted = next((i for i, (x, y) in enumerate(zip(drafted, best, strict=False)) if x != y), len(drafted))
+    last = "bonus" if accepted == len(drafted) else "recovered"
+    fig, ax = plt.subplots(figsize=(10, 2.4), layout="constrained")
+    for i, word in enumerate(drafted):
+        fate = "accepted" if i < accepted else "rejected"
+        _boxed(ax, i, 1, word, COLOURS[fate] if i <= accepted else PALE)
+    for i, word in enumerate(best):
+        _boxed(ax, i, 0, word, COLOURS[last] if i == accepted else COLOURS["target"] if i < accepted else PALE)
+    for y, name in ((1, "drafted"), (0, "target's argmax")):
+        ax.text(-0.7, y, name, ha="right", va="center")
+    ax.text(accepted, -0.8, f"{last}: emitted after the {accepted} accepted", ha="center", color=COLOURS[last])
+    ax.set(xlim=(-2.2, max(len(best), 8) - 0.4), ylim=(-1, 1.5))
+    ax.set_title("Kept up to the first mismatch; what is behind it is thrown away")
+    ax.axis("off")
+    return fig
+
+
+def _boxed(ax, x: float, y: float, word: str, colour: str) -> None:
+    box = {"boxstyle": "round", "facecolor": "white", "edgecolor": colour, "linewidth": 2}
+    ax.text(x, y, word, ha="center", va="center", fontsize=10, color="#888888" if colour == PALE else "black", bbox=box)
 
 
 def text_so_far(trace: Trace, index: int, tokenizer) -> str:

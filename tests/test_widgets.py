@@ -89,6 +89,17 @@ def test_a_round_is_drawn_with_the_fate_of_every_token():
     plt.close(figure)
 
 
+@pytest.mark.parametrize(
+    "best, says",
+    [("a x c d", "recovered: emitted after the 1 accepted"), ("a b c d", "bonus: emitted after the 3 accepted")],
+)
+def test_rows_say_what_is_emitted_behind_the_leading_run(best, says):
+    figure = views.draw_rows(list("abc"), best.split())
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert says in texts and [text for text in texts if len(text) == 1] == [*"abc", *best.split()]
+    plt.close(figure)
+
+
 def test_the_text_so_far_ends_with_the_round_shown():
     first, both = (views.text_so_far(make_trace(), index, Words()) for index in (0, 1))
     assert "recovered" in first and "round 1" not in first
