@@ -22,7 +22,8 @@ def custom_generate(drafter: Drafter, verifier: Verifier | None = None, seed: in
 
     generate's own logits processors, EOS ids, max_new_tokens and further stopping criteria are respected. The trace
     is left at `.trace` of the callable. Raises ValueError for more than one text or beam, for padding and for
-    outputs other than ids. A streamer is not handed on by transformers. verifier: lossless rejection unless given.
+    outputs other than ids. transformers hands on no streamer and no tokenizer: stop strings go in as a
+    StopStringCriteria. verifier: lossless rejection unless given.
 
     >>> model.generate(ids, max_new_tokens=50, custom_generate=custom_generate(ModelDrafter(draft)))
     """

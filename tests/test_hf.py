@@ -10,7 +10,7 @@ import torch
 from laws import completions
 from tiny import VOCAB, disturbed, llama, prompts
 from tokenizers import Tokenizer, decoders, models
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, StopStringCriteria
 
 from specdec_lib.drafters import ModelDrafter, NoDrafter
 from specdec_lib.hf import custom_generate
@@ -102,10 +102,10 @@ def test_stop_strings_end_the_text_where_generate_ends_it():
     inner.decoder = decoders.Fuse()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner)
     string = "".join(letters[i] for i in generate([1, 2])[0, 7:9])
-    settings = {"stop_strings": [string], "tokenizer": tokenizer}
-    expected = generate([1, 2], **settings)
+    expected = generate([1, 2], stop_strings=[string], tokenizer=tokenizer)
     assert expected.shape[1] < 17
-    assert torch.equal(generate([1, 2], ours(4), **settings), expected)
+    criteria = [StopStringCriteria(tokenizer, [string])]
+    assert torch.equal(generate([1, 2], ours(4), stopping_criteria=criteria), expected)
 
 
 def test_the_reasons_that_a_text_ends_are_told_apart():
