@@ -12,11 +12,18 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import matplotlib
+import matplotlib.pyplot as plt
 import nbformat
 import pytest
 import torch
 
-from specdec_lib import colab, notebook, zoo
+from specdec_lib import colab, drawings, notebook, zoo
+from specdec_lib.colours import COLOURS
+from specdec_lib.pocket.tokenizer import build_tokenizer
+from specdec_lib.trace import Round, Trace
+
+matplotlib.use("Agg")
 
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -203,3 +210,31 @@ def test_a_table_is_aligned_and_says_what_is_missing(capsys):
         "short          7   1.50",
         "much longer  n/a  12.35",
     ]
+
+
+def test_a_text_is_shown_with_every_kind_that_it_holds_and_without_times(monkeypatch):
+    tokenizer = build_tokenizer()
+    a, b, c = tokenizer(" first, next")["input_ids"]
+    full = Round([0, a], [-1, 0], [0, 1], [0, 1], [0, 1], [1], {1: "exact"}, [a, b], "bonus", score_s=123.456)
+    cut = Round([b, a], [-1, 0], [0, 0], [0, 1], [0, 0], [], {1: "rejected"}, [c], "recovered")
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    notebook.show(Trace([0], "greedy", True, rounds=[full, cut]), tokenizer, title="a <question>")
+    (html,) = (page.data for page in shown)
+    tokens = dict(re.findall(r'round \d, (\w+)">([^<]*)<', html))
+    assert tokens == {"accepted": "first", "bonus": ",", "recovered": " next"}
+    assert "a &lt;question&gt;" in html
+    assert "123" not in html, "a time would differ at every run"
+
+
+def test_the_picture_of_rounds_emits_as_many_tokens_below_as_above():
+    boxes = [matplotlib.colors.to_hex(p.get_facecolor()).upper() for p in drawings.rounds_picture().axes[0].patches]
+    above = boxes.count(COLOURS["autoregressive"])
+    assert above == sum(boxes.count(COLOURS[kind]) for kind in ("accepted", "recovered", "bonus")) == 10
+    assert boxes.count(COLOURS["target"]) == 10 + 3
+
+
+def test_the_picture_of_a_cache_counts_the_positions_that_it_draws():
+    without, cached = drawings.cache_picture(prompt=3, new=2).axes
+    assert "7 positions" in without.get_title() and "4 computed" in cached.get_title()  # 3 + 4, and 3 + 1
+    plt.close("all")
