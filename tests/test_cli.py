@@ -490,6 +490,12 @@ def test_pass_times_measures_every_k_on_the_same_context_and_leaves_the_model_em
         machine.pass_times(model, ks=(0,), context=1)
 
 
+def test_pass_times_are_medians_without_the_first_round(monkeypatch):
+    clock = iter([0, 100, 0, 5, 0, 1, 0, 3])  # begin and end of every pass, the first one slow
+    monkeypatch.setattr(machine, "_now", lambda device: next(clock))
+    assert machine.pass_times(TableModel.constant([0.5, 0.5]), ks=(1,), context=2, repeats=3) == {1: 3}
+
+
 def test_git_state_is_the_projects_own(tmp_path):
     def git(*arguments):
         subprocess.run(["git", "-C", tmp_path, *arguments], check=True, capture_output=True)
