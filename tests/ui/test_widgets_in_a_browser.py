@@ -1,0 +1,173 @@
+"""The widgets of lessons 02 and 03 in JupyterLab, in a real browser: they appear, answer, and redraw.
+
+Our own; it looks at the DOM, not at pixels.
+Left out: what the pictures show (../test_widgets.py), and other front ends (Colab, VS Code).
+"""
+
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PLAYWRIGHT = importlib.util.find_spec("playwright") is not None
+WAIT_S = 60  # a kernel that imports torch on a busy machine
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
+    pytest.mark.skipif(not PLAYWRIGHT, reason="playwright is not installed"),
+]
+
+KERNEL_READY = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+
+TRACE = """\
+from specdec_lib.trace import Round, Trace
+from specdec_lib.widgets import trace_widget
+
+
+class Words:
+    def decode(self, ids, skip_special_tokens=False):
+        return " ".join("abcd"[i] for i in ids)
+
+
+one = Round([0, 0, 1], [-1, 0, 1], [0, 0.9, 0.1], [0, 0.8, 0.7], [0, 0.8, 0.3],
+            [1], {1: "exact", 2: "rejected"}, [0, 3], "recovered")
+two = Round([3, 1], [-1, 0], [0, 0.5], [0, 0.4], [0, 0.7], [1], {1: "exact"}, [1, 2], "bonus")
+trace_widget({"a trace": Trace([0], "lossless", True, rounds=[one, two])}, Words())
+"""
+
+
+def lesson_up_to(name: str, call: str) -> list[str]:
+    """The code cells of a lesson up to the one that calls a widget."""
+    path = next((ROOT / "notebooks").glob(f"{name}_*.ipynb"))
+    cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    last = next(i for i, source in enumerate(cells) if call + "(" in source)
+    return cells[: last + 1]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """A JupyterLab on the loopback address with an empty token; gives its address and its folder."""
+    folder = tmp_path_factory.mktemp("lab")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    private = {f"JUPYTER_{what}_DIR": str(folder / what.lower()) for what in ("CONFIG", "DATA", "RUNTIME")}
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--notebook-dir={folder}"]
+    command += ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
+    command += ["--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True"]
+    command += ["--LabApp.extension_manager=readonly", "--LabApp.news_url=None"]
+    log = (folder / "log").open("w")
+    server = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **private})
+    address = f"http://127.0.0.1:{port}"
+    try:
+        wait_for(f"{address}/api", server, folder / "log")
+        yield address, folder
+    finally:
+        server.terminate()
+        try:
+            server.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+        log.close()
+
+
+def wait_for(url: str, server: subprocess.Popen, log: Path) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            urllib.request.urlopen(url, timeout=2).read()
+            return
+        except OSError:
+            time.sleep(0.3)
+    pytest.fail(f"JupyterLab did not start:\n{log.read_text()[-2000:]}")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def run_cells(lab, browser):
+    """run_cells(sources) opens a notebook of these cells, runs all of them, and gives the page."""
+    address, folder = lab
+    pages = []
+
+    def run(sources: list[str]):
+        name = f"cells{len(list(folder.glob('*.ipynb')))}.ipynb"
+        kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+        cells = [nbformat.v4.new_code_cell(source) for source in sources]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), folder / name)
+        page = browser.new_page(viewport={"width": 1400, "height": 1400})
+        pages.append(page)
+        page.set_default_timeout(WAIT_S * 1000)
+        page.goto(f"{address}/doc/tree/{name}")
+        page.wait_for_function(KERNEL_READY)  # earlier, Lab would ask which kernel to take
+        page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
+        return page
+
+    yield run
+    for page in pages:
+        page.close()
+
+
+def picture(page) -> str:
+    """The address of the widget's picture, which is new whenever it is redrawn. It must be a picture with pixels."""
+    page.wait_for_function("(document.querySelector('img.widget-image') || {}).naturalWidth > 300")
+    return page.get_attribute("img.widget-image", "src")
+
+
+def wait_until_says(page, text: str) -> None:
+    page.locator(".widget-html-content", has_text=text).first.wait_for()
+
+
+def wait_until_redrawn(page, before: str) -> str:
+    page.wait_for_function("old => document.querySelector('img.widget-image').src !== old", arg=before)
+    return picture(page)
+
+
+def test_two_laws_under_sliders(run_cells):
+    page = run_cells(lesson_up_to("03", "two_laws_widget"))
+    wait_until_says(page, "alpha = 0.600")
+    before = picture(page)
+    handles = page.locator(".widget-slider .noUi-handle")
+    assert handles.count() == 8, "a slider a token and law"
+    for _ in range(2):  # p(A) from 5 to 6
+        handles.nth(0).press("ArrowRight")
+    wait_until_says(page, "alpha = 0.573")
+    wait_until_redrawn(page, before)
+    assert page.locator("img.widget-image").count() == 1, "pictures do not pile up"
+    assert page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
+
+
+def test_stepping_through_a_trace(run_cells):
+    page = run_cells([TRACE])
+    text = page.locator(".widget-html-content")
+    wait_until_says(page, "recovered")
+    first = picture(page)
+    assert text.locator("span[title='round 0, recovered']").count() == 1
+    assert text.locator("span[title^='round 1']").count() == 0
+    page.get_by_role("button", name="next").click()
+    second = wait_until_redrawn(page, first)
+    assert text.locator("span[title='round 1, bonus']").count() == 1
+    page.get_by_role("button", name="back").click()
+    wait_until_redrawn(page, second)
+    page.wait_for_function("!document.querySelector(\"span[title^='round 1']\")")
+    assert page.locator("img.widget-image").count() == 1
