@@ -20,7 +20,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from specdec_lib.pocket.checker import mark
 from specdec_lib.pocket.tokenizer import build_tokenizer, prompt_ids, world_tokens
-from specdec_lib.pocket.world import STYLES, make_problem, problems, write_answer
+from specdec_lib.pocket.world import DRILL, STYLES, make_problem, problems, write_answer, write_drill
 
 IGNORED = -100  # label of a token that carries no loss
 
@@ -41,15 +41,17 @@ class Recipe:
     seed: int = 1
     eval_every: int = 500
     bfloat16: bool = False  # matrix products of the training passes in bfloat16; the weights stay float32
+    drills: tuple[int, int] = (0, 0)  # steps (from, to) in which every second document is sums alone
     accuracy_goal: float | None = None  # stop at the first evaluation that reaches it; None: train to the end
 
 
 RECIPES = {
-    "target": Recipe("target", layers=12, width=128, inner=352, heads=4, steps=3000, learning_rate=1.5e-3,
+    "target": Recipe("target", layers=12, width=128, inner=352, heads=4, steps=2600, learning_rate=1.5e-3,
+                     drills=(1000, 2000),
                      bfloat16=True),
     "draft": Recipe("draft", layers=2, width=64, inner=176, heads=4, steps=6000, learning_rate=2e-3, seed=2,
                     eval_every=100, accuracy_goal=0.66),
-    "uniform": Recipe("uniform", layers=4, width=128, inner=352, heads=4, steps=2400, learning_rate=2e-3, seed=3,
+    "uniform": Recipe("uniform", layers=4, width=128, inner=352, heads=4, steps=1800, learning_rate=2e-3, seed=3,
                       bfloat16=True),
 }  # fmt: skip
 
@@ -72,15 +74,17 @@ def build_model(recipe: Recipe, tokenizer) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def documents(tokenizer, style: str, n: int, seed: str) -> list[tuple[list[int], int]]:
-    """n training documents as (ids, length of the prompt)."""
+def documents(tokenizer, style: str, n: int, seed: str, drill_every: int = 0) -> list[tuple[list[int], int]]:
+    """n training documents as (ids, length of the prompt). drill_every: of so many documents, one is sums alone."""
     rng, found = random.Random(seed), []
     vocabulary = {token.replace("\u2581", " "): i for token, i in tokenizer.get_vocab().items()}
-    for _ in range(n):
-        problem = make_problem(rng, "train")
-        prompt = prompt_ids(tokenizer, problem.question)
-        answer = [vocabulary[token] for token in write_answer(problem, rng, STYLES[style])]
-        found.append((prompt + answer, len(prompt)))
+    for i in range(n):
+        if drill_every and i % drill_every == 0:
+            prompt, tokens = prompt_ids(tokenizer, DRILL), write_drill(rng, STYLES[style])
+        else:
+            problem = make_problem(rng, "train")
+            prompt, tokens = prompt_ids(tokenizer, problem.question), write_answer(problem, rng, STYLES[style])
+        found.append((prompt + [vocabulary[token] for token in tokens], len(prompt)))
     return found
 
 
@@ -89,7 +93,8 @@ def batches(tokenizer, recipe: Recipe, first_step: int):
     group = 20  # batches that are drawn and sorted together
     for block in range(first_step // group, 10**9):
         rng = random.Random(f"order-{recipe.seed}-{block}")
-        docs = documents(tokenizer, recipe.style, group * recipe.batch, f"text-{recipe.seed}-{block}")
+        drill_every = 2 if recipe.drills[0] <= block * group < recipe.drills[1] else 0
+        docs = documents(tokenizer, recipe.style, group * recipe.batch, f"text-{recipe.seed}-{block}", drill_every)
         docs.sort(key=lambda doc: len(doc[0]))
         chunks = [docs[i * recipe.batch : (i + 1) * recipe.batch] for i in range(group)]
         rng.shuffle(chunks)

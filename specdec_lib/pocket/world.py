@@ -199,7 +199,7 @@ def _draw_problem(rng: random.Random, family: str) -> Problem | None:
     value, steps = start, []
     for i in range(count):
         operation = "*" if family in ("boxes", "work") and i == 0 else rng.choice(_operations(family))
-        operand = rng.randint(2, 6) if operation == "*" else rng.randint(2, 50)
+        operand = _operand(rng, operation)
         words = {
             "gifts": (other,), "boxes": (), "travel": (days[i], days[i + 1]), "work": (other,),
             "clues": (colours[i], colours[i + 1]),
@@ -213,6 +213,10 @@ def _draw_problem(rng: random.Random, family: str) -> Problem | None:
     if family == "clues":
         rng.shuffle(order)
     return Problem(family, name, item, start, tuple(steps), tuple(order))
+
+
+def _operand(rng: random.Random, operation: str) -> int:
+    return rng.randint(2, 6) if operation == "*" else rng.randint(2, 50)
 
 
 def _operations(family: str) -> tuple[str, ...]:
@@ -395,3 +399,21 @@ def _believed(p: Problem, rng: random.Random) -> list[int]:
         if all(1 <= v <= 99 for v in values):
             return values
     return list(p.values)
+
+
+DRILL = "how many?"  # the prompt of a drill
+
+
+def write_drill(rng: random.Random, style: Style, sums: int = 18) -> list[str]:
+    """Sums alone, as tokens ending in EOS, in a style's wordings and without slips: much arithmetic in few tokens."""
+    tokens: list[str] = []
+    while sums:
+        step, value = Step(operation := rng.choice(OPERATIONS), _operand(rng, operation)), rng.randint(1, 99)
+        result = apply(step, value)
+        if 1 <= result <= 99:
+            operator, equals = (
+                SLOTS[s][rng.random() < style.share_of_b[s]] for s in (OPERATOR_SLOT[operation], "equals")
+            )
+            tokens += tokens_of(f" {value}{operator} {step.operand}{equals} {result}.")
+            sums -= 1
+    return [*tokens, EOS]

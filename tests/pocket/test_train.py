@@ -5,6 +5,7 @@ Left out: whether training reaches its accuracy (the shipped models are tested i
 """
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from specdec_lib.pocket import train as training
 from specdec_lib.pocket.ship import ship
 from specdec_lib.pocket.tokenizer import build_tokenizer, prompt_ids, world_tokens
 from specdec_lib.pocket.train import IGNORED, Recipe, batches, collate, documents, rate, train
-from specdec_lib.pocket.world import EOS, split_of
+from specdec_lib.pocket.world import DRILL, EOS, split_of
 from specdec_lib.zoo import load_model
 
 TINY = Recipe(
@@ -72,6 +73,14 @@ def test_training_reads_only_training_questions_and_only_answers_carry_a_loss():
     for row, (tokens, prompt) in enumerate(docs[:3]):
         assert (labels[row, :prompt] == IGNORED).all() and (labels[row, len(tokens) :] == IGNORED).all()
         assert labels[row, prompt : len(tokens)].tolist() == tokens[prompt:]
+
+
+def test_every_second_document_is_a_drill_only_in_the_steps_for_it():
+    tokenizer = build_tokenizer()
+    drill = prompt_ids(tokenizer, DRILL)
+    stream = batches(tokenizer, replace(TINY, drills=(20, 40)), 0)
+    shares = [sum(row.tolist()[: len(drill)] == drill for row in next(stream)[0]) for _ in range(60)]
+    assert sum(shares[:20]) == 0 and sum(shares[20:40]) == 20 and sum(shares[40:]) == 0
 
 
 def test_batches_from_a_later_step_are_those_of_the_whole_run():

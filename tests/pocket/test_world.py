@@ -5,6 +5,7 @@ Left out: the checker (test_checker.py) and training (test_train.py).
 """
 
 import random
+import re
 from statistics import mean
 
 import pytest
@@ -22,6 +23,7 @@ from specdec_lib.pocket.world import (
     split_of,
     tokens_of,
     write_answer,
+    write_drill,
 )
 
 
@@ -94,6 +96,19 @@ def test_writers_follow_their_shares_and_slip_as_often_as_they_should():
     assert abs(mean(counts["open"]) - style.share_of_b["open"]) < 0.03
     assert abs(mean(counts["end"]) - style.share_of_b["end"]) < 0.02
     assert abs(noticed / 3000 - style.noticed) < 0.025
+
+
+def test_drills_are_right_sums_in_the_writers_wordings():
+    rng = random.Random(4)
+    for style, operators in (("target", {" +", " -", " *"}), ("draft", {" plus", " minus", " x"})):
+        text = "".join("".join(write_drill(rng, STYLES[style])).removesuffix("</s>") for _ in range(20))
+        sums = re.findall(r" (\d+)( \S+) (\d+) (?:=|makes) (\d+)\.", text)
+        assert len(sums) == 20 * 18
+        for a, operator, b, result in sums:
+            a, b = int(a), int(b)
+            value = {"+": a + b, "plus": a + b, "-": a - b, "minus": a - b}.get(operator.strip(), a * b)
+            assert value == int(result) and 1 <= value <= 99
+        assert sum(operator in operators for _, operator, _, _ in sums) > len(sums) / 2
 
 
 def test_the_tokenizer_gives_the_worlds_tokens_and_back():
