@@ -44,9 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("lesson", nargs="*", help="only lessons whose file names begin so, such as 02")
     parser.add_argument("--notebooks", type=Path, default=ROOT / "notebooks")
     parser.add_argument("--cell-limit", type=int, default=60, metavar="S", help="seconds a cell may take")
-    parser.add_argument(
-        "--lesson-limit", type=int, default=300, metavar="S", help="seconds a lesson may take"
-    )
+    parser.add_argument("--lesson-limit", type=int, default=300, metavar="S", help="seconds a lesson may take")
     options = parser.parse_args(arguments)
     try:
         lessons = find_lessons(options.notebooks, options.lesson)

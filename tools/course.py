@@ -63,11 +63,7 @@ def headline(notebook: nbformat.NotebookNode) -> str:
     for cell in notebook.cells:
         if "headline" in cell.metadata.get("tags", []):
             for output in cell.get("outputs", []):
-                text = (
-                    output.get("text", "")
-                    if output.output_type == "stream" and output.name == "stdout"
-                    else ""
-                )
+                text = output.get("text", "") if output.output_type == "stream" and output.name == "stdout" else ""
                 if output.output_type == "execute_result":
                     text = output.data.get("text/plain", "")
                 lines += [line.strip() for line in ANSI.sub("", text).splitlines() if line.strip()]
@@ -200,9 +196,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--notebooks", type=Path, default=ROOT / "notebooks")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "course")
     parser.add_argument("--cell-limit", type=int, default=60, metavar="S", help="seconds a cell may take")
-    parser.add_argument(
-        "--total-limit", type=int, default=1800, metavar="S", help="seconds they may all take"
-    )
+    parser.add_argument("--total-limit", type=int, default=1800, metavar="S", help="seconds they may all take")
     parser.add_argument("--save", action="store_true", help="also write the outputs into the notebooks")
     options = parser.parse_args(arguments)
 

@@ -30,9 +30,7 @@ def stub(source: str) -> str:
                 raise ValueError(f"line {number}: {BEGIN} inside a marked part")
             indent = line[: len(line) - len(line.lstrip())]
             if not indent:
-                raise ValueError(
-                    f"line {number}: a solution stands inside a function, so {BEGIN} is indented"
-                )
+                raise ValueError(f"line {number}: a solution stands inside a function, so {BEGIN} is indented")
             lines.append(indent + STUB)
             parts += 1
         elif line.strip() == END:

@@ -19,7 +19,7 @@ from specdec_lib.render import pieces
 from specdec_lib.trace import mat
 from specdec_lib.zoo import load_pair
 
-GAMMA, LINE, PITCH, LEADING = 8, 76, 0.0128, 0.105  # draft length; characters a line; sizes in axes units
+GAMMA, LINE, PITCH, LEADING = 8, 105, 0.0093, 0.14  # draft length; characters a line; a character, a line in axes units
 MEANING = {
     "accepted": "drafted, and kept by the target",
     "recovered": "the target's own, in place of a rejected draft",
@@ -36,11 +36,11 @@ def main() -> None:
     pair = load_pair("pocket")
     problem = problems("test", 1, seed=4)[0]
     trace = decode(pair.target, pair.prompt(problem.question), 260, ModelDrafter(pair.draft, GAMMA), stops=pair.stops)
-    fig, ax = plt.subplots(figsize=(11, 4.1), layout="constrained")
+    fig, ax = plt.subplots(figsize=(11, 3), layout="constrained")
     ax.set(xlim=(0, 1), ylim=(0, 1))
     ax.axis("off")
     ax.text(0, 0.97, problem.question, family="DejaVu Sans Mono", fontsize=9.5, color="#444444", va="top")
-    x, y = 0, 0.83
+    x, y = 0, 0.78
     for piece in pieces(trace, pair.tokenizer):
         if x + len(piece.text) > LINE:
             x, y = 0, y - LEADING
