@@ -67,7 +67,7 @@ def trace_widget(traces: Mapping[str, Trace], tokenizer) -> widgets.VBox:
         redraw()
 
     def step(by: int) -> None:
-        number.value = min(max(number.value + by, number.min), number.max)
+        number.value += by  # it keeps itself between its bounds
 
     number.observe(redraw, names="value")
     which.observe(choose, names="value")

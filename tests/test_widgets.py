@@ -190,11 +190,11 @@ def test_stepping_stays_inside_the_trace():
 def test_another_trace_starts_at_its_first_round():
     short = make_trace()
     short.rounds = short.rounds[1:]
-    box = widgets.trace_widget({"long": make_trace(), "short": short}, Words())
+    box = widgets.trace_widget({"long": make_trace(), "short": short, "again": make_trace()}, Words())
     number, which = parts(box, ipywidgets.BoundedIntText)[0], parts(box, ipywidgets.Dropdown)[0]
-    number.value = 1
-    which.value = "short"
-    assert (number.value, number.max) == (0, 0)
-    assert parts(box, ipywidgets.HTML)[0].value == views.text_so_far(short, 0, Words())
-    which.value = "long"
-    assert (number.value, number.max) == (0, 1)
+    for name, last in (("short", 0), ("long", 1), ("again", 1)):
+        number.value = number.max
+        which.value = name
+        assert (number.value, number.max) == (0, last)
+        trace = short if name == "short" else make_trace()
+        assert parts(box, ipywidgets.HTML)[0].value == views.text_so_far(trace, 0, Words())
