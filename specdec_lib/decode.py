@@ -82,6 +82,8 @@ class Session:
             self.generator = self.generator or torch.Generator(device=target.device).manual_seed(seed)
             chance = RandomChance(self.generator)
         self.chance = chance
+        if getattr(self.drafter, "model", None) is target:
+            raise ValueError("target and draft are one object with one cache; wrap the same weights twice instead")
         self.ids: list[int] = []
 
     def start(self, prompt: Sequence[int]) -> "Session":
@@ -181,9 +183,12 @@ class Session:
         return emitted, path, last, reason
 
     def _prefixes(self, tree: DraftTree):
+        committed, tokens = list(self.ids), []  # as they are before the verdict, whenever a row is asked for
+
         def prefix(node: int) -> list[int]:
-            tokens = tree.tokens.tolist()
-            return [*self.ids, *(tokens[n] for n in tree.path_to(node))]
+            if not tokens:
+                tokens.extend(tree.tokens.tolist())
+            return [*committed, *(tokens[n] for n in tree.path_to(node))]
 
         return prefix
 

@@ -15,7 +15,7 @@ from specdec_lib.model import CausalLM, TableModel
 from specdec_lib.sampling import LogitsError, SamplingSettings
 from specdec_lib.trace import accepted_over_tested
 from specdec_lib.tree import DraftTree
-from specdec_lib.verifiers import GreedyMatch, Lenience, LosslessRejection
+from specdec_lib.verifiers import GreedyMatch, Lenience, LosslessRejection, Verdict
 
 LLAMA = llama(seed=1)
 LLAMA_DRAFT = disturbed(LLAMA, seed=2, spread=0.03)
@@ -111,6 +111,14 @@ def test_the_target_as_its_own_draft_is_always_right():
         assert rounds == 200
         assert accepted_over_tested([session.trace]) == 1.0
     assert decode(target, [1, 2], 20, ModelDrafter(draft, 3)).ids == generated(target.model, [1, 2], 20)
+
+
+def test_one_object_as_target_and_draft_is_refused():
+    """A27's kind: it has one cache; the same weights twice are fine."""
+    target = CausalLM(LLAMA)
+    with pytest.raises(ValueError, match="one object with one cache"):
+        decode(target, [1, 2], 5, ModelDrafter(target, 3))
+    assert decode(target, [1, 2], 9, ModelDrafter(CausalLM(LLAMA), 3)).ids == generated(LLAMA, [1, 2], 9)
 
 
 def test_a_schedule_with_zeros_keeps_the_draft_in_step():
@@ -386,6 +394,26 @@ def test_a_drafts_own_prefix_is_penalised_and_rejected_drafts_are_forgotten():
     trace = decode(two_then_three, [1], 2, FixedTree([3]), settings=settings)
     assert trace.rounds[0].outcomes == {1: "rejected"}
     assert trace.ids == [2, 3]
+
+
+def test_a_row_that_is_read_after_the_verdict_has_the_prefix_of_before():
+    """A21: rows are adjusted when asked for; the text has grown by then."""
+
+    class ReadsNothing:
+        name, lossless, needs = "nothing", True, frozenset()
+
+        def verify(self, tree, scores, chance):
+            return Verdict([1], 3, "bonus", {1: "exact"}, tree.tokens.tolist(), [0, 1], [1, 1], [0, 1])
+
+    class ReadsLater(FixedTree):
+        def observe(self, feedback):
+            self.rows = feedback.scores.adjusted.tolist()
+
+    drafter = ReadsLater([2])
+    target = TableModel(lambda ids: [1.0] * 4, 4)
+    session = Session(target, drafter, ReadsNothing(), SamplingSettings(repetition_penalty=10.0)).start([0])
+    assert session.run(2).ids == [2, 3]
+    assert drafter.rows == [pytest.approx([0.1, 1, 1, 1]), pytest.approx([0.1, 1, 0.1, 1])]
 
 
 def test_an_end_token_before_the_least_length_is_rejected():

@@ -158,8 +158,8 @@ def test_accepted_and_emitted_are_two_figures():
 
 def test_what_a_stop_cuts_is_not_counted():
     """H2: d, d, EOS, d, d accepted, with a bonus: 3 emitted, not 6."""
-    target = TableModel(lambda ids: [9.0 * (v == min(len(ids), 5)) for v in range(7)], 7)
-    trace = decode(target, [0], 20, ModelDrafter(target, 5), stops=Stops(frozenset({3})))
+    target, draft = (TableModel(lambda ids: [9.0 * (v == min(len(ids), 5)) for v in range(7)], 7) for _ in range(2))
+    trace = decode(target, [0], 20, ModelDrafter(draft, 5), stops=Stops(frozenset({3})))
     assert trace.ids == [1, 2, 3]
     assert (mat([trace]), kept([trace])) == (3.0, 3.0)
     assert accepted_over_drafted([trace]) == 1.0, "the verdict had accepted all five"
