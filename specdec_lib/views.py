@@ -117,9 +117,12 @@ def draw_round(view: RoundView) -> Figure:
     """p and q of every proposed token as bars; each token's name in the colour of how it fared."""
     nodes = view.nodes
     fig, ax = plt.subplots(figsize=(10, 3.2), layout="constrained")
-    for shift, law in ((-0.2, "target"), (0.2, "draft")):
-        values = [node.target_prob if law == "target" else node.draft_prob for node in nodes]
-        bars = ax.bar([i + shift for i in range(len(nodes))], values, width=0.4, color=COLOURS[law], label=law)
+    laws = (
+        ("p, target", COLOURS["target"], -0.2, [node.target_prob for node in nodes]),
+        ("q, draft", COLOURS["draft"], 0.2, [node.draft_prob for node in nodes]),
+    )
+    for label, colour, shift, values in laws:
+        bars = ax.bar([i + shift for i in range(len(nodes))], values, width=0.4, color=colour, label=label)
         for bar, node in zip(bars, nodes, strict=True):
             bar.set_alpha(0.25 if node.outcome == NOT_REACHED else 1.0)
     names = [f"{node.branch}{node.text.strip() or shown_token(node.text)}\n{node.outcome}" for node in nodes]
