@@ -204,7 +204,6 @@ def generate(
             session = Session(models.target, chosen.drafter, chosen.verifier, settings, stops, seed=seed + i).start(ids)
             made = session.trace
             made.method, made.provenance = chosen.label, origin | {"seed": seed + i}
-            made.settings = {k: v for k, v in asdict(settings).items() if v} | {"temperature": temperature}
             try:
                 stream.run(session, max_new_tokens)
             finally:  # an interrupted text is kept, too

@@ -6,7 +6,7 @@ Left out: batches (one text at a time), loading models (zoo.py), and the rules t
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 
@@ -90,7 +90,7 @@ class Session:
         """Begin a new text after a prompt of token ids."""
         prompt = check_prompt(prompt, self.target)
         self.prompt, self.ids = prompt, list(prompt)
-        self.trace = Trace(prompt, self.verifier.name, self.verifier.lossless)
+        self.trace = self._new_trace()
         began = time.perf_counter()
         self.target.start()
         self.drafter.start(prompt)
@@ -106,7 +106,11 @@ class Session:
         self.target.truncate(min(self.target.length, len(self.ids) - 1))
         self.target.feed(extended[self.target.length : -1])
         self.ids = extended
-        self.trace = Trace(list(extended), self.verifier.name, self.verifier.lossless)
+        self.trace = self._new_trace()
+
+    def _new_trace(self) -> Trace:
+        chosen = {name: value for name, value in asdict(self.settings).items() if value or name == "temperature"}
+        return Trace(list(self.ids), self.verifier.name, self.verifier.lossless, chosen)
 
     def rounds(self, max_new_tokens: int, adjuster: Adjuster | None = None) -> Iterator[Round]:
         """Decode, giving each round when it is committed. trace.reason says why it ended.

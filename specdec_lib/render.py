@@ -187,7 +187,8 @@ def figures(trace: Trace) -> str:
         f"{len(trace.ids)} tokens in {len(trace.rounds)} rounds",
         f"MAT {shown(mat([trace]))} (prefill not counted)",
         f"kept {shown(kept([trace]))}",
-        f"alpha {shown(alpha([trace]))}" if any(r.proposed for r in trace.rounds) else "nothing drafted",
+        *([] if alpha([trace]) is None else [f"alpha {shown(alpha([trace]))}"]),
+        *([] if any(r.proposed for r in trace.rounds) else ["nothing drafted"]),
         f"ended by {trace.reason or 'nothing'}",
     ]
     return ", ".join(parts)

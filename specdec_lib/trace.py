@@ -165,8 +165,12 @@ def kept(traces: Iterable[Trace]) -> float | None:
 
 
 def alpha(traces: Iterable[Trace]) -> float | None:
-    """Mean of sum min(p, q) over the tested contexts of drafted chains. alpha = 1 - total variation."""
-    return mean(r.overlaps[node] for r in rounds_of(traces) for node in r.tested)
+    """Mean of sum min(p, q) over the tested contexts of drafted chains. alpha = 1 - total variation.
+
+    Greedy traces do not count: there p and q are one-hots, and their overlap says no more than accepted / tested.
+    """
+    sampled = [trace for trace in traces if trace.settings.get("temperature", 1) > 0]
+    return mean(r.overlaps[node] for r in rounds_of(sampled) for node in r.tested)
 
 
 def accepted_over_tested(traces: Iterable[Trace]) -> float | None:
