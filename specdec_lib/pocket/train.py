@@ -9,6 +9,8 @@ import json
 import math
 import random
 import shutil
+import signal
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ from specdec_lib.pocket.tokenizer import build_tokenizer, prompt_ids, world_toke
 from specdec_lib.pocket.world import DRILL, STYLES, make_problem, problems, write_answer, write_drill
 
 IGNORED = -100  # label of a token that carries no loss
+STOP = threading.Event()  # set by Ctrl-C or a polite kill: the step under way ends, then all is saved
 
 
 @dataclass(frozen=True)
@@ -208,7 +211,7 @@ def train(name: str, work: Path, steps: int | None = None) -> Path:
         for group in optimizer.param_groups:
             group["lr"] = rate(recipe, step)
         with torch.autocast("cpu", torch.bfloat16, enabled=recipe.bfloat16):
-            loss = model(input_ids=ids, labels=labels).loss  # padding is on the right: causal attention never sees it
+            loss = model(input_ids=ids, labels=labels).loss  # padding is on the right: attention never sees it
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -234,6 +237,10 @@ def train(name: str, work: Path, steps: int | None = None) -> Path:
             save_checkpoint(folder, model, optimizer, step)
             if recipe.accuracy_goal is not None and accuracy >= recipe.accuracy_goal:
                 break
+        elif STOP.is_set():
+            save_checkpoint(folder, model, optimizer, step)
+        if STOP.is_set():
+            raise SystemExit(f"{name}: stopped after step {step}; the same command goes on from there")
     bar.close()
     model.save_pretrained(finished)
     tokenizer.save_pretrained(finished)
@@ -247,6 +254,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sign, lambda *_: STOP.set())
     for name in arguments.models or RECIPES:
         train(name, arguments.work)
 

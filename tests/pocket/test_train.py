@@ -54,6 +54,25 @@ def test_a_run_stopped_half_way_ends_with_the_same_weights(tiny, tmp_path, monke
     assert steps == [2, 4, 6]
 
 
+def test_a_run_told_to_stop_ends_its_step_saves_it_and_goes_on_from_there(tiny, tmp_path, monkeypatch):
+    whole = train("tiny", tmp_path / "whole")
+    real = training.rate
+
+    def told_in_step_3(recipe, step):
+        if step == 2:
+            training.STOP.set()
+        return real(recipe, step)
+
+    monkeypatch.setattr(training, "rate", told_in_step_3)
+    with pytest.raises(SystemExit, match="stopped after step 3"):
+        train("tiny", tmp_path / "stopped")
+    training.STOP.clear()
+    monkeypatch.setattr(training, "rate", real)
+    resumed = train("tiny", tmp_path / "stopped")
+    a, b = (load_file(folder / "model.safetensors") for folder in (whole, resumed))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
 def test_a_finished_model_is_not_trained_again(tiny, tmp_path, capsys):
     folder = train("tiny", tmp_path)
     before = (folder / "model.safetensors").stat().st_mtime_ns
