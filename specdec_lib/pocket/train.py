@@ -54,7 +54,8 @@ RECIPES = {
                      bfloat16=True),
     "draft": Recipe("draft", layers=2, width=64, inner=176, heads=4, steps=6000, learning_rate=2e-3, seed=2,
                     eval_every=100, accuracy_goal=0.66),
-    "uniform": Recipe("uniform", layers=4, width=128, inner=352, heads=4, steps=1800, learning_rate=2e-3, seed=3,
+    "uniform": Recipe("uniform", layers=4, width=128, inner=352, heads=4, steps=1500, learning_rate=2e-3, seed=3,
+                      drills=(0, 900),
                       bfloat16=True),
 }  # fmt: skip
 
