@@ -110,6 +110,8 @@ class Session:
 
     def _new_trace(self) -> Trace:
         chosen = {name: value for name, value in asdict(self.settings).items() if value or name == "temperature"}
+        if "bad_words_ids" in chosen:  # as JSON gives them back
+            chosen["bad_words_ids"] = [list(words) for words in self.settings.bad_words_ids]
         return Trace(list(self.ids), self.verifier.name, self.verifier.lossless, chosen)
 
     def rounds(self, max_new_tokens: int, adjuster: Adjuster | None = None) -> Iterator[Round]:
@@ -139,6 +141,11 @@ class Session:
     def _round(self, adjuster: Adjuster, start: int, limit: int) -> Round:
         """One round, emitting at most `limit` ids. On any exception the state before it is restored, chance too."""
         before, rounds = len(self.ids), len(self.trace.rounds)
+        if self.target.length != before - 1:
+            raise RuntimeError(
+                f"the target holds {self.target.length} tokens where this text has {before - 1}: another session has "
+                "used the same model since; finish one text before the next, or load the model twice"
+            )
         random_state = self.generator.get_state() if self.generator is not None else None
         clock = _Clock(self.target.device)
         try:

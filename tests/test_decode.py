@@ -121,6 +121,16 @@ def test_one_object_as_target_and_draft_is_refused():
     assert decode(target, [1, 2], 9, ModelDrafter(CausalLM(LLAMA), 3)).ids == generated(LLAMA, [1, 2], 9)
 
 
+def test_two_texts_interleaved_on_one_model_are_refused():
+    model = TableModel.random(4, seed=1)
+    first = Session(model).start([0, 1])
+    rounds = first.rounds(8)
+    next(rounds)
+    Session(model).start([2]).run(4)
+    with pytest.raises(RuntimeError, match="another session has used the same model"):
+        next(rounds)
+
+
 def test_a_schedule_with_zeros_keeps_the_draft_in_step():
     """B8: gamma 3, 0, 0, 3 with draft = target; everything is accepted in the last round too."""
     target, draft = lms(LLAMA, LLAMA)

@@ -67,9 +67,7 @@ def test_every_range_has_a_pin_inside_it():
 def test_ranges_are_ranges_and_pins_are_pins():
     for name, allowed in pyproject_ranges().items():
         assert any(part.operator == ">=" for part in allowed), f"{name} has no lower bound"
-        assert not any(part.operator in ("==", "===") for part in allowed), (
-            f"{name} is pinned in pyproject.toml"
-        )
+        assert not any(part.operator in ("==", "===") for part in allowed), f"{name} is pinned in pyproject.toml"
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     named = [line for line in lines if not line.startswith("#")]
     bad = [line for line in named if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", line)]
@@ -100,9 +98,7 @@ def test_the_command_and_the_python_range_are_declared():
 def test_a_wheel_holds_the_library_and_nothing_else(tmp_path):
     source = tmp_path / "source"
     source.mkdir()
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
-    ).stdout.decode()
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
     for name in tracked.split("\0"):
         if name.startswith("specdec_lib/") or name in ("pyproject.toml", "LICENSE", "README.md"):
             (source / name).parent.mkdir(parents=True, exist_ok=True)

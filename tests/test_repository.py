@@ -60,9 +60,7 @@ each_notebook = pytest.mark.parametrize(
 
 def tracked() -> list[Path]:
     """Every file that git tracks and that is there, as a path below ROOT."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
-    ).stdout.decode()
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
     return [Path(name) for name in listed.split("\0") if name and (ROOT / name).is_file()]
 
 
@@ -175,9 +173,7 @@ def test_sizes():
 
 def test_nothing_that_unpickles():
     assert [path for path in tracked() if path.suffix in FORBIDDEN_SUFFIXES] == []
-    words = re.compile(
-        r"^\s*(import|from) (pickle|joblib|dill|cloudpickle)\b|weights_only=False", re.MULTILINE
-    )
+    words = re.compile(r"^\s*(import|from) (pickle|joblib|dill|cloudpickle)\b|weights_only=False", re.MULTILINE)
     assert [path for path, text in texts() if path.name != "test_repository.py" and words.search(text)] == []
 
 

@@ -14,6 +14,7 @@ from tiny import generated
 from specdec_lib.decode import Stops, decode
 from specdec_lib.drafters import ModelDrafter, NoDrafter
 from specdec_lib.model import TableModel
+from specdec_lib.sampling import SamplingSettings
 from specdec_lib.trace import (
     Round,
     Trace,
@@ -50,6 +51,14 @@ def trace_of(*rounds):
 def sampled_trace(seed=0, n=40, siblings=()):
     target, draft = lms()
     return decode(target, [1, 2, 3], n, ModelDrafter(draft, 3, siblings), settings=SAMPLED, seed=seed)
+
+
+def test_settings_with_bad_words_survive_saving(tmp_path):
+    settings = SamplingSettings(temperature=0.5, bad_words_ids=((1,), (2, 3)))
+    trace = decode(TableModel.random(5, seed=1), [0], 4, settings=settings)
+    trace.save(tmp_path / "t.jsonl")
+    assert Trace.load(tmp_path / "t.jsonl") == trace
+    assert trace.settings == {"temperature": 0.5, "bad_words_ids": [[1], [2, 3]]}
 
 
 def test_a_trace_comes_back_as_it_was(tmp_path):

@@ -13,7 +13,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from specdec_lib.machine import versions
-from specdec_lib.pocket.train import RECIPES, Recipe
+from specdec_lib.pocket.train import RECIPES, SHIPPED, Recipe
 from specdec_lib.pocket.world import FAMILIES, SLOTS, SPLITS, STYLES
 from specdec_lib.zoo import data_folder, recorded_checksum
 
@@ -23,11 +23,17 @@ FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenize
 
 def ship(work: Path, data: Path) -> None:
     """Copy the finished models of work/ to data/, with SHA256SUMS, the training logs and training.json."""
+    for name in SHIPPED:
+        if not (work / name / "model" / "model.safetensors").is_file():
+            raise FileNotFoundError(
+                f"{work / name} holds no finished model; run: python -m specdec_lib.pocket.train {name}"
+            )
     sums, training = [], {"versions": versions(), "models": {}}
     for name in RECIPES:
+        log = [json.loads(line) for line in (work / name / "log.jsonl").read_text().splitlines()]
+        training["models"][name] = {"last": log[-1], "documents": log[-1]["step"] * RECIPES[name].batch, "log": log}
+    for name in SHIPPED:
         source, target = work / name / "model", data / name
-        if not (source / "model.safetensors").is_file():
-            raise FileNotFoundError(f"{source} holds no finished model; run: python -m specdec_lib.pocket.train {name}")
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
         for file in FILES:
@@ -35,8 +41,6 @@ def ship(work: Path, data: Path) -> None:
                 shutil.copyfile(source / file, target / file)
         checksum = hashlib.sha256((target / "model.safetensors").read_bytes()).hexdigest()
         sums.append(f"{checksum}  {name}/model.safetensors\n")
-        log = [json.loads(line) for line in (work / name / "log.jsonl").read_text().splitlines()]
-        training["models"][name] = {"last": log[-1], "documents": log[-1]["step"] * RECIPES[name].batch, "log": log}
     (data / "SHA256SUMS").write_text("".join(sums))
     (data / "training.json").write_text(json.dumps(training, indent=1) + "\n")
 
@@ -55,9 +59,11 @@ Rebuild: `make pocket` (resumable). The figures are read from `training.json`, `
 |---|---|---|---|---|---|---|
 {models}
 
-Trained with {versions}: AdamW, warm-up, then a cosine by step, loss on the answer only. Target and uniform: matrix
-products of the training passes in bfloat16, weights in float32. The draft stops at the first check that reaches its
-goal of {goal} of 200 validation problems.
+Trained with {versions}: AdamW, warm-up, then a cosine by step, loss on the answer only. Target and uniform go on from
+one base of {base_layers} layers ({base_steps} steps, {base_documents} documents, every second one sums alone for the
+first half), with the matrix products of the training passes in bfloat16 and weights in float32. The target was deepened
+by layers that change nothing at first (Net2Net, arXiv 1511.05641) and trained on: depth makes it dear beside the draft.
+The draft stops at the first check that reaches its goal of {goal} of 200 validation problems.
 
 ## Which choice of the world does what
 
@@ -85,8 +91,13 @@ def card(data: Path) -> str:
     return CARD.format(
         families=len(FAMILIES),
         slots=len(SLOTS),
-        models="\n".join(_model_row(name, recipe, training, data) for name, recipe in RECIPES.items()),
+        models="\n".join(
+            _model_row(name, recipe, training, data) for name, recipe in ((n, RECIPES[n]) for n in SHIPPED)
+        ),
         versions=", ".join(f"{name} {version}" for name, version in training["versions"].items()),
+        base_layers=RECIPES["base"].layers,
+        base_steps=f"{training['models']['base']['last']['step']:,}",
+        base_documents=f"{training['models']['base']['documents']:,}",
         goal=f"{RECIPES['draft'].accuracy_goal:.0%}",
         draft_b=f"{draft.share_of_b['so']:.0%}",
         least=f"{min(target.share_of_b.values()):.1%}",

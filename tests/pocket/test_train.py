@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from specdec_lib.pocket import train as training
 from specdec_lib.pocket.ship import ship
 from specdec_lib.pocket.tokenizer import build_tokenizer, prompt_ids, world_tokens
-from specdec_lib.pocket.train import IGNORED, Recipe, batches, collate, documents, rate, train
+from specdec_lib.pocket.train import IGNORED, Recipe, batches, build_model, collate, documents, grow, rate, train
 from specdec_lib.pocket.world import DRILL, EOS, split_of
 from specdec_lib.zoo import load_model
 
@@ -73,6 +73,27 @@ def test_a_run_told_to_stop_ends_its_step_saves_it_and_goes_on_from_there(tiny, 
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
+def test_a_grown_model_computes_what_its_base_computes_and_every_layer_then_learns():
+    tokenizer = build_tokenizer()
+    base = build_model(replace(TINY, layers=2), tokenizer)
+    grown = build_model(replace(TINY, layers=5), tokenizer)
+    ids = torch.randint(5, 100, (2, 12), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert not torch.allclose(grown(ids).logits, base(ids).logits, atol=1e-3)
+        grow(grown, base)
+        assert torch.allclose(grown(ids).logits, base(ids).logits, atol=1e-6)
+    grown(input_ids=ids, labels=ids).loss.backward()
+    assert all(layer.mlp.down_proj.weight.grad.abs().max() > 0 for layer in grown.model.layers)
+
+
+def test_a_recipe_that_goes_on_from_a_base_trains_the_base_first(tiny, tmp_path, monkeypatch):
+    recipes = {"tiny": TINY, "deep": replace(TINY, layers=3, start_from="tiny", steps=2)}
+    monkeypatch.setattr(training, "RECIPES", recipes)
+    deep = load_file(train("deep", tmp_path) / "model.safetensors")
+    assert (tmp_path / "tiny/model/model.safetensors").is_file()
+    assert sum(name.endswith("o_proj.weight") for name in deep) == 3
+
+
 def test_a_finished_model_is_not_trained_again(tiny, tmp_path, capsys):
     folder = train("tiny", tmp_path)
     before = (folder / "model.safetensors").stat().st_mtime_ns
@@ -118,6 +139,7 @@ def test_the_rate_warms_up_and_falls_to_two_percent():
 
 def test_shipping_writes_checksums_that_loading_checks(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("specdec_lib.pocket.ship.RECIPES", {"tiny": TINY})
+    monkeypatch.setattr("specdec_lib.pocket.ship.SHIPPED", ("tiny",))
     with pytest.raises(FileNotFoundError, match="no finished model"):
         ship(tmp_path / "work", tmp_path / "data")
     train("tiny", tmp_path / "work")
