@@ -54,10 +54,10 @@ class Recipe:
 RECIPES = {
     "base": Recipe("target", layers=4, width=192, inner=512, heads=6, steps=3000, learning_rate=1.5e-3,
                    drills=(0, 1500), bfloat16=True),
-    "target": Recipe("target", layers=12, width=192, inner=512, heads=6, steps=240, learning_rate=3e-4, seed=4,
-                     warmup=20, eval_every=120, bfloat16=True, start_from="base"),
-    "uniform": Recipe("uniform", layers=4, width=192, inner=512, heads=6, steps=400, learning_rate=5e-4, seed=3,
-                      warmup=20, eval_every=200, bfloat16=True, start_from="base"),
+    "target": Recipe("target", layers=12, width=192, inner=512, heads=6, steps=150, learning_rate=3e-4, seed=4,
+                     warmup=10, eval_every=75, bfloat16=True, start_from="base"),
+    "uniform": Recipe("uniform", layers=4, width=192, inner=512, heads=6, steps=240, learning_rate=5e-4, seed=3,
+                      warmup=20, eval_every=120, bfloat16=True, start_from="base"),
     "draft": Recipe("draft", layers=2, width=64, inner=176, heads=4, steps=6000, learning_rate=2e-3, seed=2,
                     eval_every=100, accuracy_goal=0.66),
 }  # fmt: skip
