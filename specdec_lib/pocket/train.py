@@ -22,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from specdec_lib.pocket.checker import mark
 from specdec_lib.pocket.tokenizer import build_tokenizer, prompt_ids, world_tokens
-from specdec_lib.pocket.world import DRILL, STYLES, make_problem, problems, write_answer, write_drill
+from specdec_lib.pocket.world import DRILL, FAMILIES, STYLES, make_problem, problems, write_answer, write_drill
 
 IGNORED = -100  # label of a token that carries no loss
 STOP = threading.Event()  # set by Ctrl-C or a polite kill: the step under way ends, then all is saved
@@ -45,19 +45,24 @@ class Recipe:
     eval_every: int = 500
     bfloat16: bool = False  # matrix products of the training passes in bfloat16; the weights stay float32
     drills: tuple[int, int] = (0, 0)  # steps (from, to) in which every second document is sums alone
+    families: tuple[str, ...] = FAMILIES  # what problems are drawn from; a family named twice comes twice as often
     start_from: str | None = None  # the recipe whose finished model this one goes on from, deepened if need be
     accuracy_goal: float | None = None  # stop at the first evaluation that reaches it; None: train to the end
 
 
 # The target is dear because it is deep, and a shallow model learns the world sooner: so a base of four layers is
-# trained first, eight layers that change nothing are put between its layers, and the whole is trained on.
+# trained first, then on problems that turn on who gives and which box is meant (what it still got wrong); eight layers
+# that change nothing are put between its layers, and the whole is trained on.
 RECIPES = {
     "base": Recipe("target", layers=4, width=192, inner=512, heads=6, steps=3000, learning_rate=1.5e-3,
-                   drills=(0, 1500), bfloat16=True),
+                   drills=(0, 1500), bfloat16=True, accuracy_goal=0.75),
+    "names": Recipe("target", layers=4, width=192, inner=512, heads=6, steps=900, learning_rate=1.2e-3, seed=5,
+                    warmup=50, eval_every=300, bfloat16=True, start_from="base",
+                    families=("gifts",) * 3 + ("clues",) * 4 + ("boxes", "travel", "work")),
     "target": Recipe("target", layers=12, width=192, inner=512, heads=6, steps=150, learning_rate=3e-4, seed=4,
-                     warmup=10, eval_every=75, bfloat16=True, start_from="base"),
+                     warmup=10, eval_every=75, bfloat16=True, start_from="names"),
     "uniform": Recipe("uniform", layers=4, width=192, inner=512, heads=6, steps=240, learning_rate=5e-4, seed=3,
-                      warmup=20, eval_every=120, bfloat16=True, start_from="base"),
+                      warmup=20, eval_every=120, bfloat16=True, start_from="names"),
     "draft": Recipe("draft", layers=2, width=64, inner=176, heads=4, steps=6000, learning_rate=2e-3, seed=2,
                     eval_every=100, accuracy_goal=0.66),
 }  # fmt: skip
@@ -101,7 +106,9 @@ def grow(model: LlamaForCausalLM, base: LlamaForCausalLM) -> None:
                 layer.mlp.down_proj.weight.zero_()
 
 
-def documents(tokenizer, style: str, n: int, seed: str, drill_every: int = 0) -> list[tuple[list[int], int]]:
+def documents(
+    tokenizer, style: str, n: int, seed: str, drill_every: int = 0, families: tuple[str, ...] = FAMILIES
+) -> list[tuple[list[int], int]]:
     """n training documents as (ids, length of the prompt). drill_every: of so many documents, one is sums alone."""
     rng, found = random.Random(seed), []
     vocabulary = {token.replace("\u2581", " "): i for token, i in tokenizer.get_vocab().items()}
@@ -109,7 +116,7 @@ def documents(tokenizer, style: str, n: int, seed: str, drill_every: int = 0) ->
         if drill_every and i % drill_every == 0:
             prompt, tokens = prompt_ids(tokenizer, DRILL), write_drill(rng, STYLES[style])
         else:
-            problem = make_problem(rng, "train")
+            problem = make_problem(rng, "train", families)
             prompt, tokens = prompt_ids(tokenizer, problem.question), write_answer(problem, rng, STYLES[style])
         found.append((prompt + [vocabulary[token] for token in tokens], len(prompt)))
     return found
@@ -121,7 +128,8 @@ def batches(tokenizer, recipe: Recipe, first_step: int):
     for block in range(first_step // group, 10**9):
         rng = random.Random(f"order-{recipe.seed}-{block}")
         drill_every = 2 if recipe.drills[0] <= block * group < recipe.drills[1] else 0
-        docs = documents(tokenizer, recipe.style, group * recipe.batch, f"text-{recipe.seed}-{block}", drill_every)
+        seed = f"text-{recipe.seed}-{block}"
+        docs = documents(tokenizer, recipe.style, group * recipe.batch, seed, drill_every, recipe.families)
         docs.sort(key=lambda doc: len(doc[0]))
         chunks = [docs[i * recipe.batch : (i + 1) * recipe.batch] for i in range(group)]
         rng.shuffle(chunks)

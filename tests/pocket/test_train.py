@@ -115,6 +115,15 @@ def test_training_reads_only_training_questions_and_only_answers_carry_a_loss():
         assert labels[row, prompt : len(tokens)].tolist() == tokens[prompt:]
 
 
+def test_documents_come_from_the_families_asked_for():
+    tokenizer = build_tokenizer()
+    docs = documents(tokenizer, "target", 60, "seed", families=("clues", "clues", "work"))
+    boxes = sum("box holds" in tokenizer.decode(ids) for ids, _ in docs)
+    assert 30 <= boxes < 60 and all(
+        ("box holds" in t) or ("dollars" in t) for t in (tokenizer.decode(d) for d, _ in docs)
+    )
+
+
 def test_every_second_document_is_a_drill_only_in_the_steps_for_it():
     tokenizer = build_tokenizer()
     drill = prompt_ids(tokenizer, DRILL)
