@@ -62,8 +62,8 @@ Rebuild: `make pocket` (resumable). The figures are read from `training.json`, `
 Trained with {versions}: AdamW, warm-up, then a cosine by step, loss on the answer only. Target and uniform go on from
 one base of {base_layers} layers: {base_steps} steps, {base_documents} documents, at first every second one sums alone;
 then {names_steps} steps with more gifts and clues, the families that it still got wrong. Matrix products of these
-training passes in bfloat16, weights in float32. The target was deepened by layers that change nothing at first (Net2Net,
-arXiv 1511.05641) and trained on: depth makes it dear beside the draft.
+training passes in bfloat16, weights in float32. The target was deepened by layers that change nothing at first
+(Net2Net, arXiv 1511.05641) and trained on: depth makes it dear beside the draft.
 The draft stops at the first check that reaches its goal of {goal} of 200 validation problems.
 
 ## Which choice of the world does what
