@@ -61,10 +61,14 @@ Rebuild: `make pocket` (resumable). The figures are read from `training.json`, `
 
 Trained with {versions}: AdamW, warm-up, then a cosine by step, loss on the answer only. Target and uniform go on from
 one base of {base_layers} layers: {base_steps} steps, {base_documents} documents, at first every second one sums alone;
-then {names_steps} steps with more gifts and clues, the families that it still got wrong. Matrix products of these
+then {second_steps} steps with more gifts and clues, the families that it still got wrong. Matrix products of these
 training passes in bfloat16, weights in float32. The target was deepened by layers that change nothing at first
 (Net2Net, arXiv 1511.05641) and trained on: depth makes it dear beside the draft.
 The draft stops at the first check that reaches its goal of {goal} of 200 validation problems.
+
+The shipped base was trained while the wording of three families (gifts, travel, clues) was still being settled; the
+deepened target, the uniform target and the draft read the final wording. A rebuild reads it throughout, so its weights
+and figures will differ a little.
 
 ## Which choice of the world does what
 
@@ -98,7 +102,7 @@ def card(data: Path) -> str:
         versions=", ".join(f"{name} {version}" for name, version in training["versions"].items()),
         base_layers=RECIPES["base"].layers,
         base_steps=f"{training['models']['base']['last']['step']:,}",
-        names_steps=training["models"]["names"]["last"]["step"],
+        second_steps=training["models"]["second"]["last"]["step"],
         base_documents=f"{training['models']['base']['documents']:,}",
         goal=f"{RECIPES['draft'].accuracy_goal:.0%}",
         draft_b=f"{draft.share_of_b['so']:.0%}",

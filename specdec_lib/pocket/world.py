@@ -50,6 +50,7 @@ SLOTS = {
     "has": (" has", " owns"),
     "holds": (" holds", " contains"),
     "gives": (" gives", " hands"),
+    "takes": (" takes", " removes"),
     "adds": (" adds", " puts in"),
     "removes": (" takes out", " removes"),
     "walks": (" walks", " hikes"),
@@ -80,7 +81,8 @@ class Style:
 # from a plausible wrong digit.
 SPREAD_SHARES = {
     "open": 0.2, "next": 0.12, "end": 0.06, "so": 0.03, "close": 0.015, "plus": 0.012, "times": 0.01,
-    "gives": 0.008, "adds": 0.008, "walks": 0.01, "earns": 0.01, "spends": 0.006, "removes": 0.006, "now": 0.006,
+    "gives": 0.008, "takes": 0.006, "adds": 0.008, "walks": 0.01, "earns": 0.01, "spends": 0.006, "removes": 0.006,
+    "now": 0.006,
     "total": 0.02, "minus": 0.004, "has": 0.004, "holds": 0.004, "equals": 0.002, "there": 0.008, "know": 0.02,
     "unit": 0.003,
 }  # fmt: skip
@@ -109,7 +111,6 @@ class Problem:
     item: str
     start: int
     steps: tuple[Step, ...]
-    order: tuple[int, ...]  # order in which the question tells the steps (clues are shuffled)
 
     @property
     def values(self) -> tuple[int, ...]:
@@ -131,7 +132,7 @@ class Problem:
     @property
     def question(self) -> str:
         opening, ending = _question_frame(self)
-        told = [_question_step(self, i) for i in self.order]
+        told = [_question_step(self, i) for i in range(len(self.steps))]
         return "".join([opening, *told, ending]).strip()
 
 
@@ -195,24 +196,20 @@ def _draw_problem(rng: random.Random, family: str) -> Problem | None:
     item = rng.choice(ITEMS)
     count = rng.choice((2, 3, 3, 4))
     start = rng.randint(3, 60) if family not in ("boxes", "work") else rng.randint(2, 25)
-    colours, days = rng.sample(COLOURS, 5), rng.sample(DAYS, 5)
     value, steps = start, []
     for i in range(count):
         operation = "*" if family in ("boxes", "work") and i == 0 else rng.choice(_operations(family))
         operand = _operand(rng, operation)
         words = {
-            "gifts": (other,), "boxes": (), "travel": (days[i], days[i + 1]), "work": (other,),
-            "clues": (colours[i], colours[i + 1]),
+            "gifts": (other,), "boxes": (), "travel": (DAYS[i], DAYS[i + 1]), "work": (other,),
+            "clues": (COLOURS[i], COLOURS[i + 1]),
         }[family]  # fmt: skip
         step = Step(operation, operand, words)
         value = apply(step, value)
         if not 1 <= value <= 99:
             return None
         steps.append(step)
-    order = list(range(count))
-    if family == "clues":
-        rng.shuffle(order)
-    return Problem(family, name, item, start, tuple(steps), tuple(order))
+    return Problem(family, name, item, start, tuple(steps))
 
 
 def _operand(rng: random.Random, operation: str) -> int:
@@ -238,7 +235,7 @@ def _question_frame(p: Problem) -> tuple[str, str]:
         case "work":
             return f" {p.name} earns {p.start} dollars a day.", f" how many dollars does {p.name} have?"
     first, last = p.steps[0].words[0], p.steps[-1].words[1]
-    return f" the {first} box holds {p.start} {p.item}.", f" how many {p.item} does the {last} box hold?"
+    return f" {p.start} {p.item} are in the {first} box.", f" how many {p.item} does the {last} box hold?"
 
 
 def _question_step(p: Problem, i: int) -> str:
@@ -246,7 +243,7 @@ def _question_step(p: Problem, i: int) -> str:
     k, name, item, op = step.operand, p.name, p.item, step.operation
     if p.family == "gifts":
         other = step.words[0]
-        return f" {other} gives {name} {k} {item}." if op == "+" else f" {name} gives {other} {k} {item}."
+        return f" {other} gives {name} {k} {item}." if op == "+" else f" {other} takes {k} {item}."
     if p.family == "boxes":
         return {"*": f" each box holds {k} {item}.", "+": f" {name} adds {k} {item}.",
                 "-": f" {name} takes out {k} {item}."}[op]  # fmt: skip
@@ -266,7 +263,7 @@ def _clue(p: Problem, i: int) -> str:
     before, after = step.words
     relation = {"+": f"{step.operand} more {p.item} than", "-": f"{step.operand} fewer {p.item} than",
                 "*": f"{step.operand} times as many {p.item} as"}[step.operation]  # fmt: skip
-    return f"the {after} box holds {relation} the {before} box"
+    return f"{relation} in the {before} box are in the {after} box"
 
 
 # ---- the worked answer -----------------------------------------------------------------------------------------
@@ -313,7 +310,7 @@ def _answer_opening(p: Problem) -> str:
             return f" {p.name}{{walks}} {p.start} miles on {p.steps[0].words[0]}."
         case "work":
             return f" {p.name}{{earns}} {p.start} dollars a day."
-    return f" the {p.steps[0].words[0]} box{{holds}} {p.start} {p.item}."
+    return f" {p.start} {p.item} are in the {p.steps[0].words[0]} box."
 
 
 def _answer_step(p: Problem, i: int) -> str:
@@ -321,8 +318,7 @@ def _answer_step(p: Problem, i: int) -> str:
     k, name, item, op = step.operand, p.name, p.item, step.operation
     if p.family == "gifts":
         other = step.words[0]
-        giver, taker = (other, name) if op == "+" else (name, other)
-        return f" {giver}{{gives}} {taker} {k} {item}"
+        return f" {other}{{gives}} {name} {k} {item}" if op == "+" else f" {other}{{takes}} {k} {item}"
     if p.family == "boxes":
         return {"*": f" each box{{holds}} {k} {item}", "+": f" {name}{{adds}} {k} {item}",
                 "-": f" {name}{{removes}} {k} {item}"}[op]  # fmt: skip
@@ -339,15 +335,11 @@ def _answer_step(p: Problem, i: int) -> str:
 
 def _answer_state(p: Problem, i: int, value: int) -> str:
     match p.family:
-        case "gifts":
-            return f" {p.name}{{has}} {value}{{unit}}"
-        case "boxes":
+        case "boxes" | "clues":
             return f"{{there}} {value}{{unit}}"
         case "travel":
             return f"{{total}} {value}{{unit}}"
-        case "work":
-            return f" {p.name}{{has}} {value}{{unit}}"
-    return f" the {p.steps[i].words[1]} box{{holds}} {value}{{unit}}"
+    return f" {p.name}{{has}} {value}{{unit}}"
 
 
 def _answer_end(p: Problem, value: int) -> str:

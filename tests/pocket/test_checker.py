@@ -25,10 +25,10 @@ from specdec_lib.pocket.world import (
     write_answer,
 )
 
-GIFTS = Problem("gifts", "mia", "apples", 12, (Step("+", 7, ("tom",)), Step("-", 5, ("tom",))), (0, 1))
+GIFTS = Problem("gifts", "mia", "apples", 12, (Step("+", 7, ("tom",)), Step("-", 5, ("tom",))))
 ANSWER = (
     " first, mia has 12 apples. next, tom gives mia 7 apples, so 12 + 7 = 19. now mia has 19 apples."
-    " next, mia gives tom 5 apples, so 19 - 5 = 14. now mia has 14 apples."
+    " next, tom takes 5 apples, so 19 - 5 = 14. now mia has 14 apples."
     " in the end, mia has 14 apples. the answer is 14. #### 14</s>"
 )
 
@@ -47,7 +47,7 @@ def test_the_plain_answer_is_right_token_by_token():
 def test_the_other_wording_is_right_everywhere_and_in_every_mix():
     other = (
         " initially, mia owns 12 apples. then, tom hands mia 7 apples, which means 12 plus 7 makes 19."
-        " at this point mia owns 19 of them. then, mia hands tom 5 apples, which means 19 minus 5 makes 14."
+        " at this point mia owns 19 of them. then, tom removes 5 apples, which means 19 minus 5 makes 14."
         " at this point mia owns 14 of them. finally, mia owns 14 of them. this gives 14. #### 14</s>"
     )
     assert set(mark(GIFTS, tokens_of(other)).labels) == {RIGHT}
@@ -122,10 +122,10 @@ def test_a_wrong_recipient_is_seen_though_the_final_number_is_right():
     "text, wrong",
     [
         (ANSWER.replace("so 12 + 7", "so 12 - 7"), " -"),  # wrong operator
-        (ANSWER.replace(" mia gives tom 5", " mia gives tom 6"), " 6"),  # wrong operand
+        (ANSWER.replace(" tom takes 5", " tom takes 6"), " 6"),  # wrong operand
         (ANSWER.replace("#### 14", "#### 41"), " 4"),  # wrong copy of the answer
         (ANSWER.replace("the answer is 14", "the answer is 15"), "5"),
-        (ANSWER.replace(" next, mia gives", " wait, mia gives"), " wait"),  # a correction of nothing
+        (ANSWER.replace(" next, tom takes", " wait, tom takes"), " wait"),  # a correction of nothing
         (ANSWER.replace("= 19.", "= 19, wait, 19."), ","),  # a correction of a right number
     ],
 )

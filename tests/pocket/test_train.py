@@ -118,9 +118,9 @@ def test_training_reads_only_training_questions_and_only_answers_carry_a_loss():
 def test_documents_come_from_the_families_asked_for():
     tokenizer = build_tokenizer()
     docs = documents(tokenizer, "target", 60, "seed", families=("clues", "clues", "work"))
-    boxes = sum("box holds" in tokenizer.decode(ids) for ids, _ in docs)
+    boxes = sum("box are in" in tokenizer.decode(ids) for ids, _ in docs)
     assert 30 <= boxes < 60 and all(
-        ("box holds" in t) or ("dollars" in t) for t in (tokenizer.decode(d) for d, _ in docs)
+        ("box are in" in t) or ("dollars" in t) for t in (tokenizer.decode(d) for d, _ in docs)
     )
 
 
