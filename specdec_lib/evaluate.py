@@ -27,7 +27,7 @@ from specdec_lib.zoo import Pair
 
 GAMMA = 8
 MAX_NEW_TOKENS = 260  # the longest right answer has fewer
-LENIENCES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
+LENIENCES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 MOST_SAMPLED = 100  # problems for alpha and for each point of the lenience frontier
 MOST_PLAIN = 20  # problems for the speed of plain decoding
 

@@ -55,7 +55,7 @@ Rebuild: `make pocket` (resumable). The figures are read from `training.json`, `
 
 ## Models
 
-| model | layers x width | parameters | documents read | steps, seed | last loss | sha256 |
+| model | layers x width | parameters | documents read | steps, by stage | last loss | sha256 |
 |---|---|---|---|---|---|---|
 {models}
 
@@ -117,13 +117,20 @@ def card(data: Path) -> str:
 
 
 def _model_row(name: str, recipe: Recipe, training: dict, data: Path) -> str:
-    trained, weights = training["models"][name], data / name / "model.safetensors"
+    weights = data / name / "model.safetensors"
     size = sum(t.numel() for t in load_file(weights).values())
-    last = trained["last"]
+    stages = [training["models"][stage] for stage in _stages(name)]
+    steps = " + ".join(f"{stage['last']['step']:,}" for stage in stages)
     return (
-        f"| {name} | {recipe.layers} x {recipe.width} | {size / 1e6:.2f} M | {trained['documents']:,} | "
-        f"{last['step']}, {recipe.seed} | {last['loss']:.4f} | `{recorded_checksum(weights)}` |"
+        f"| {name} | {recipe.layers} x {recipe.width} | {size / 1e6:.2f} M | {sum(s['documents'] for s in stages):,} | "
+        f"{steps} | {stages[-1]['last']['loss']:.4f} | `{recorded_checksum(weights)}` |"
     )
+
+
+def _stages(name: str) -> list[str]:
+    """The recipes that a model went through, first to last."""
+    before = RECIPES[name].start_from
+    return [*(_stages(before) if before else []), name]
 
 
 def _measured(result: dict, uniform: dict) -> list[str]:
