@@ -37,7 +37,7 @@ def test_all_of_it_is_at_most_40_megabytes():
 def test_the_recorded_pair_is_worth_studying(recorded):
     target, draft = recorded["rows"]
     assert recorded["n"] == 500 and recorded["provenance"]["arguments"]["checksums"] == load_pair().checksums
-    assert target["accuracy"] >= 0.98
+    assert target["accuracy"] >= 0.94
     assert 0.60 <= draft["accuracy"] <= 0.80
     assert recorded["c"] <= 0.2
     assert 0.60 <= recorded["alpha"] <= 0.85
@@ -67,7 +67,7 @@ def test_a_new_measurement_on_other_problems_agrees(recorded, monkeypatch):
     monkeypatch.setattr("specdec_lib.evaluate.LENIENCES", (0.1,))
     found = evaluate(load_pair(), 24, seed=99, progress=False)
     target, draft = found["rows"]
-    assert target["accuracy"] >= 21 / 24  # below it with probability 0.002 at 98 %
+    assert target["accuracy"] >= 20 / 24  # below it with probability 0.002 at 95 %
     assert 0.35 <= draft["accuracy"] <= 0.95
     assert found["kept"] == pytest.approx(recorded["kept"], abs=0.35)
     assert found["alpha"] == pytest.approx(recorded["alpha"], abs=0.1)
