@@ -28,7 +28,7 @@ TOP_LEVEL = {
     *("notebooks", "specdec_lib", "data", "docs", "tests", "tools"),
 }
 MB = 1_000_000
-LESSON_LIMIT, FILE_LIMIT, POCKET_LIMIT = 1.5 * MB, 12 * MB, 40 * MB
+LESSON_LIMIT, FILE_LIMIT, POCKET_LIMIT = 1.5 * MB, 24 * MB, 40 * MB
 # Formats that unpickle, or that hide weights from their safetensors and sha256.
 FORBIDDEN_SUFFIXES = {".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".joblib", ".npy", ".npz"}
 
