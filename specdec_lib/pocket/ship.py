@@ -79,7 +79,7 @@ and figures will differ a little.
 - **Slips.** {noticed} of the target's answers hold a slip that is put right at once, {unnoticed} one that the rest of
   the answer builds on.
 - **The uniform target** reads text where B has the same share in every slot ({uniform_b}) and no slip goes unnoticed.
-  There plain lenience is enough: it is kept for comparison.
+  There plain lenience gives up far less for what it keeps (compare the two columns below): it is kept for comparison.
 - **Splits** go by a hash of the question: {splits}. Training reads the first only; the figures below are from test.
 
 ## Measured

@@ -54,13 +54,13 @@ def test_greedy_lenience_cannot_double_kept_without_losing_five_points(recorded)
     assert all(p["accuracy"] < standard["accuracy"] - 0.05 for p in doubled)
 
 
-def test_in_the_uniform_world_lenience_is_enough():
+def test_in_the_uniform_world_lenience_gives_up_less_for_twice_as_much_kept(recorded):
+    def best_doubled(result: dict) -> float:
+        frontier = result["lenience_frontier"]
+        return max(p["accuracy"] for p in frontier if p["kept"] >= 2 * frontier[0]["kept"])
+
     uniform = json.loads((POCKET / "eval-uniform.json").read_text())
-    standard = uniform["lenience_frontier"][0]
-    assert any(
-        p["kept"] >= 2 * standard["kept"] and p["accuracy"] >= standard["accuracy"] - 0.05
-        for p in uniform["lenience_frontier"]
-    )
+    assert best_doubled(uniform) >= best_doubled(recorded) + 0.1
 
 
 def test_a_new_measurement_on_other_problems_agrees(recorded, monkeypatch):
