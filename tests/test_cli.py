@@ -275,7 +275,6 @@ def test_ctrl_c_in_a_real_process_saves_what_there_is(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "specdec_lib", *arguments],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test run in the background ignores it
     )  # fmt: skip
     try:
         process.stdout.readline()  # the first text is whole
