@@ -280,7 +280,7 @@ def answer_parts(p: Problem, values: tuple[int, ...] | None = None) -> list[Part
         write("{next}" + _answer_step(p, i) + ",{so}")
         write(f" {values[i]}{{{OPERATOR_SLOT[step.operation]}}} {step.operand}{{equals}}")
         parts.append(Part("result", (tuple(tokens_of(number(values[i + 1]))),), step=i))
-        write(".{now}" + _answer_state(p, i, values[i + 1]) + ".")
+        write(".{now}" + _answer_state(p, values[i + 1]) + ".")
     write("{end}" + _answer_end(p, values[-1]) + f".{{close}} {values[-1]}. #### {values[-1]}")
     parts.append(Part("fixed", ((EOS,),)))
     return parts
@@ -333,7 +333,7 @@ def _answer_step(p: Problem, i: int) -> str:
     return f"{{know}} {_clue(p, i)}"
 
 
-def _answer_state(p: Problem, i: int, value: int) -> str:
+def _answer_state(p: Problem, value: int) -> str:
     match p.family:
         case "boxes" | "clues":
             return f"{{there}} {value}{{unit}}"
@@ -345,7 +345,7 @@ def _answer_state(p: Problem, i: int, value: int) -> str:
 def _answer_end(p: Problem, value: int) -> str:
     if p.family == "travel":
         return f" {p.name}{{walks}} {value} miles"
-    return _answer_state(p, len(p.steps) - 1, value)
+    return _answer_state(p, value)
 
 
 # ---- a writer at work ------------------------------------------------------------------------------------------
