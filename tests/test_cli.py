@@ -1,6 +1,6 @@
 """The command line: what goes to which stream and file, exit statuses, one line for every error, and no wait for torch.
 
-Follows specdec_lib/cli.py, doctor.py, machine.py and provenance.py.
+Follows specdec_lib/cli/, doctor.py, machine.py and provenance.py.
 Left out: how a trace is drawn (test_render.py), and what evaluate measures.
 """
 

@@ -1,16 +1,12 @@
-"""The command line: generate, show, eval, methods, doctor. `python -m specdec_lib` is the same.
+"""`specdec generate`: continue prompts, streamed, with which tokens were accepted.
 
-Our own, on typer and rich. What computes is imported inside the commands, so that --help does not wait for torch.
-Left out: what the commands compute and draw (decode.py, render.py, evaluate.py, machine.py).
-
-Exit status: 0 done, 1 failed, 2 bad input, 130 stopped with Ctrl-C.
+Our own.
+Left out: decoding (decode.py) and drawing (render.py).
 """
 
-import functools
 import json
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -18,112 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
-
-app = typer.Typer(
-    name="specdec",
-    help="Speculative decoding, to look at and to measure.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-PairOption = Annotated[str, typer.Option("--pair", help="The target and its draft, by name.", show_default=True)]
-SeedOption = Annotated[int, typer.Option("--seed", help="Drives every draw: same seed, same result.")]
-JsonOption = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the results with their provenance as JSON.")
-]
-
-
-def main() -> None:
-    app()
-
-
-class Failure(Exception):
-    """Something went wrong that is no fault of the input; the message says what to do."""
-
-
-def say(text: str) -> None:
-    """A line on stderr: results alone go to stdout."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def command(examples: str) -> Callable:
-    """Register a command. Errors that a user can meet become one line on stderr and an exit status, never a traceback.
-
-    examples: shown below the help, a line each.
-    """
-
-    def register(function: Callable) -> Callable:
-        @functools.wraps(function)
-        def guarded(*args, **kwargs):
-            try:
-                return function(*args, **kwargs)
-            except KeyboardInterrupt:
-                say("specdec: stopped")
-                raise typer.Exit(INTERRUPTED) from None
-            except (ValueError, OSError, RuntimeError, Failure) as error:
-                status = _status(error)
-                if status is None:
-                    raise
-                say(f"specdec: {_one_line(error)}")
-                raise typer.Exit(status) from None
-
-        lines = "\n".join(f"- {line}" for line in examples.strip().splitlines())
-        return app.command(epilog=f"**Examples**\n\n{lines}")(guarded)
-
-    return register
-
-
-def _status(error: Exception) -> int | None:
-    """The exit status for an error; None for one that is a bug of ours, or a reader who closed the pipe."""
-    from specdec_lib.cache import CacheError
-    from specdec_lib.sampling import LogitsError
-
-    if isinstance(error, BrokenPipeError):
-        return None
-    if isinstance(error, Failure | CacheError | LogitsError):
-        return FAILED
-    if isinstance(error, ValueError | FileNotFoundError | NotADirectoryError | IsADirectoryError | PermissionError):
-        return BAD_INPUT
-    return FAILED if isinstance(error, OSError) else None
-
-
-def _one_line(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split())
-
-
-def _writable(*files: Path | None) -> None:
-    """Refuse an output file that cannot be written before anything is computed."""
-    for file in files:
-        if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
-            raise ValueError(f"cannot write {file}: {'it is a folder' if file.is_dir() else 'its folder is not there'}")
-
-
-def _load(pair: str):
-    """The pair; a ValueError for an unknown name, a Failure for anything wrong with its files."""
-    from specdec_lib.zoo import load_pair
-
-    return _from_files(pair, lambda: load_pair(pair))
-
-
-def _from_files(pair: str, load: Callable):
-    """load(), with anything wrong with a known pair's files as a Failure."""
-    from specdec_lib.zoo import PAIRS
-
-    try:
-        return load()
-    except (ValueError, OSError) as error:
-        if pair not in PAIRS:
-            raise
-        raise Failure(f"pair {pair} cannot be loaded: {_one_line(error)}") from error
-
-
-# ---- generate --------------------------------------------------------------------------------------------------
+from specdec_lib.cli.base import JsonOption, PairOption, SeedOption, command, load, read_text, say, short, writable
 
 
 @command("""
@@ -167,7 +58,7 @@ def generate(
     """
     if (prompt is None) == (file is None):
         raise ValueError("give either a PROMPT or --file FILE (see specdec generate --help)")
-    _writable(json_file, trace)
+    writable(json_file, trace)
     asked = _read_prompts(file) if file is not None else [sys.stdin.read().strip() if prompt == "-" else prompt]
 
     from specdec_lib.decode import Session, Stops, check_prompt
@@ -180,7 +71,7 @@ def generate(
     settings.processors()  # refuses bad values now, before models are loaded
     if temperature == 0 and (top_k, top_p, min_p) != (None, None, None):
         say("note: at temperature 0 the likeliest token is taken; --top-k, --top-p and --min-p change nothing")
-    models = _load(pair)
+    models = load(pair)
     chosen = build_method(method, models)
     prompts = []
     for i, text in enumerate(asked):
@@ -200,7 +91,7 @@ def generate(
     try:
         for i, ids in enumerate(prompts):
             if len(prompts) > 1:
-                say(f"prompt {i} of {len(prompts)}: {_short(asked[i])}")
+                say(f"prompt {i} of {len(prompts)}: {short(asked[i])}")
             session = Session(models.target, chosen.drafter, chosen.verifier, settings, stops, seed=seed + i).start(ids)
             made = session.trace
             made.method, made.provenance = chosen.label, origin | {"seed": seed + i}
@@ -251,7 +142,7 @@ class _Stream:
 
 def _read_prompts(file: Path) -> list[str | list[dict]]:
     """The prompts of a file: texts, or chats as lists of messages. ValueError names the entry that is wrong."""
-    text = _read_text(file)
+    text = read_text(file)
     if file.suffix not in (".jsonl", ".json"):
         prompts = [line.strip() for line in text.splitlines() if line.strip()]
     else:
@@ -277,7 +168,7 @@ def _prompt_of(entry: object, where: str) -> str | list[dict]:
         raise ValueError(f'{where}: give {{"prompt": "..."}} or {{"messages": [{{"role": ..., "content": ...}}]}}')
     for message in messages:
         if not isinstance(message, dict) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
-            raise ValueError(f"{where}: every message needs a role and a content, both texts; got {_short(message)}")
+            raise ValueError(f"{where}: every message needs a role and a content, both texts; got {short(message)}")
     return messages
 
 
@@ -338,122 +229,3 @@ def _row(trace, asked: str | list[dict], models, seed: int, temperature: float) 
         "rounds_s": seconds,
         "tok_per_s": len(trace.ids) / seconds if seconds else None,
     }
-
-
-def _short(value: object, width: int = 70) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= width else text[: width - 3] + "..."
-
-
-def _read_text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not a text file (UTF-8)") from error
-
-
-# ---- show ------------------------------------------------------------------------------------------------------
-
-
-@command("""
-specdec show traces.jsonl
-specdec show traces.jsonl --index 2 --html trace.html
-""")
-def show(
-    trace: Annotated[Path, typer.Argument(help="A file that `specdec generate --trace` wrote.")],
-    index: Annotated[int, typer.Option(help="Which trace of the file; 0 is the first.", min=0)] = 0,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as one HTML page instead.")] = None,
-    pair: Annotated[str | None, typer.Option(help="Whose tokenizer to use, if the trace does not say.")] = None,
-) -> None:
-    """Show one trace round by round: what was proposed, p and q, how each token fared, what was emitted."""
-    _writable(html)
-    _read_text(trace)
-
-    from specdec_lib import render
-    from specdec_lib.trace import Trace
-    from specdec_lib.zoo import load_tokenizer, pair_folders
-
-    traces = Trace.load_all(trace)
-    if index >= len(traces):
-        raise ValueError(f"{trace} has no trace {index}: it holds {len(traces)}, counted from 0")
-    chosen = traces[index]
-    name = pair or chosen.provenance.get("arguments", {}).get("pair") or "pocket"
-    tokenizer = _from_files(name, lambda: load_tokenizer(pair_folders(name)[0]))
-    largest = max([*chosen.prompt, *chosen.ids, *(token for r in chosen.rounds for token in r.tokens)])
-    if largest >= len(tokenizer):
-        raise ValueError(f"{trace} holds token {largest}, which pair {name} does not have; name its pair with --pair")
-    if html is not None:
-        html.write_text(render.page(chosen, tokenizer), encoding="utf-8")
-        say(f"wrote {html}")
-        return
-    out = Console(highlight=False, no_color=None)
-    out.print(render.lossless_line(chosen), markup=False, soft_wrap=True)
-    out.print(f"prompt: {tokenizer.decode(chosen.prompt)}", markup=False, soft_wrap=True)
-    out.print(render.coloured(render.pieces(chosen, tokenizer)), soft_wrap=True)
-    out.print(render.legend())
-    out.print(render.summary(chosen), markup=False, soft_wrap=True)
-    for i in range(len(chosen.rounds)):
-        out.print()
-        out.print(render.round_text(render.round_view(chosen, i, tokenizer)), end="", soft_wrap=True)
-
-
-# ---- eval and methods ------------------------------------------------------------------------------------------
-
-
-@command("""
-specdec eval --n 100 --seed 1
-specdec eval --pair pocket --n 500 --json results.json
-""")
-def eval(
-    pair: PairOption = "pocket",
-    n: Annotated[int, typer.Option("--n", help="How many held-out problems.", min=1)] = 100,
-    seed: SeedOption = 0,
-    json_file: JsonOption = None,
-) -> None:
-    """Measure a pair on held-out problems: accuracy, speed, c, alpha, kept, and what greedy lenience can do."""
-    _writable(json_file)
-    models = _load(pair)
-
-    from specdec_lib.evaluate import evaluate, table
-    from specdec_lib.provenance import write_results
-
-    result = evaluate(models, n, seed, progress=sys.stderr.isatty())
-    print(table(result))
-    if json_file is not None:
-        write_results(json_file, result.pop("provenance"), result.pop("rows"), **result)
-
-
-@command("""
-specdec methods
-specdec generate --method lenience:lenience=0.3,gamma=4 "..."
-""")
-def methods() -> None:
-    """List the methods, with their knobs and the values these have unless given."""
-    from specdec_lib.methods import METHODS
-
-    width = max(map(len, METHODS))
-    for name, (what, knobs) in METHODS.items():
-        print(f"{name:{width}}  {what}")
-        if knobs:
-            print(f"{'':{width}}  {name}:" + ",".join(f"{knob}={value:g}" for knob, value in knobs.items()))
-
-
-# ---- doctor ----------------------------------------------------------------------------------------------------
-
-
-@command("""
-specdec doctor
-specdec doctor --json machine.json
-""")
-def doctor(pair: PairOption = "pocket", json_file: JsonOption = None) -> None:
-    """Say whether everything that the course needs is here, and what a pass of the target costs on this machine."""
-    _writable(json_file)
-    from specdec_lib.doctor import examine
-    from specdec_lib.provenance import provenance, write_results
-
-    found = examine(pair)
-    print(found.report())
-    if json_file is not None:
-        write_results(json_file, provenance({"pair": pair}), found.rows, **found.measured)
-    if not found.ready:
-        raise typer.Exit(FAILED)

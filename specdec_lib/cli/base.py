@@ -1,0 +1,127 @@
+"""What every command shares: the app, its options, and errors as one line on stderr with an exit status.
+
+Our own, on typer and rich. What computes is imported inside the commands, so that --help does not wait for torch.
+Left out: the commands themselves, one file each.
+
+Exit status: 0 done, 1 failed, 2 bad input, 130 stopped with Ctrl-C.
+"""
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(
+    name="specdec",
+    help="Speculative decoding, to look at and to measure.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+PairOption = Annotated[str, typer.Option("--pair", help="The target and its draft, by name.", show_default=True)]
+SeedOption = Annotated[int, typer.Option("--seed", help="Drives every draw: same seed, same result.")]
+JsonOption = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the results with their provenance as JSON.")
+]
+
+
+class Failure(Exception):
+    """Something went wrong that is no fault of the input; the message says what to do."""
+
+
+def say(text: str) -> None:
+    """A line on stderr: results alone go to stdout."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def command(examples: str) -> Callable:
+    """Register a command. Errors that a user can meet become one line on stderr and an exit status, never a traceback.
+
+    examples: shown below the help, a line each.
+    """
+
+    def register(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def guarded(*args, **kwargs):
+            try:
+                return function(*args, **kwargs)
+            except KeyboardInterrupt:
+                say("specdec: stopped")
+                raise typer.Exit(INTERRUPTED) from None
+            except (ValueError, OSError, RuntimeError, Failure) as error:
+                status = _status(error)
+                if status is None:
+                    raise
+                say(f"specdec: {_one_line(error)}")
+                raise typer.Exit(status) from None
+
+        lines = "\n".join(f"- {line}" for line in examples.strip().splitlines())
+        return app.command(epilog=f"**Examples**\n\n{lines}")(guarded)
+
+    return register
+
+
+def _status(error: Exception) -> int | None:
+    """The exit status for an error; None for one that is a bug of ours, or a reader who closed the pipe."""
+    from specdec_lib.cache import CacheError
+    from specdec_lib.sampling import LogitsError
+
+    if isinstance(error, BrokenPipeError):
+        return None
+    if isinstance(error, Failure | CacheError | LogitsError):
+        return FAILED
+    if isinstance(error, ValueError | FileNotFoundError | NotADirectoryError | IsADirectoryError | PermissionError):
+        return BAD_INPUT
+    return FAILED if isinstance(error, OSError) else None
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split())
+
+
+def writable(*files: Path | None) -> None:
+    """Refuse an output file that cannot be written before anything is computed."""
+    for file in files:
+        if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
+            raise ValueError(f"cannot write {file}: {'it is a folder' if file.is_dir() else 'its folder is not there'}")
+
+
+def load(pair: str):
+    """The pair; a ValueError for an unknown name, a Failure for anything wrong with its files."""
+    from specdec_lib.zoo import load_pair
+
+    return from_files(pair, lambda: load_pair(pair))
+
+
+def from_files(pair: str, load: Callable):
+    """load(), with anything wrong with a known pair's files as a Failure."""
+    from specdec_lib.zoo import PAIRS
+
+    try:
+        return load()
+    except (ValueError, OSError) as error:
+        if pair not in PAIRS:
+            raise
+        raise Failure(f"pair {pair} cannot be loaded: {_one_line(error)}") from error
+
+
+def short(value: object, width: int = 70) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def read_text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not a text file (UTF-8)") from error
