@@ -35,17 +35,17 @@ class Method:
         return self.name + (":" + ",".join(f"{k}={v:g}" for k, v in self.knobs.items()) if self.knobs else "")
 
 
-def parse_method(text: str) -> tuple[str, dict[str, float]]:
+def parse_method(text: str, known: dict[str, tuple[str, dict]] = METHODS) -> tuple[str, dict[str, float]]:
     """ "lenience:lenience=0.3,gamma=4" as (name, all knobs). ValueError names what is unknown or malformed."""
     name, _, rest = text.strip().partition(":")
-    if name not in METHODS:
-        raise ValueError(f"unknown method {name!r}; choose one of {', '.join(METHODS)}")
-    knobs = dict(METHODS[name][1])
+    if name not in known:
+        raise ValueError(f"unknown method {name!r}; choose one of {', '.join(known)}")
+    knobs = dict(known[name][1])
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
         if key not in knobs:
-            known = ", ".join(knobs) or "none"
-            raise ValueError(f"unknown knob {key!r} for method {name}; it has: {known}")
+            names = ", ".join(knobs) or "none"
+            raise ValueError(f"unknown knob {key!r} for method {name}; it has: {names}")
         try:
             knobs[key] = int(value) if isinstance(knobs[key], int) else float(value)
         except ValueError:
