@@ -107,9 +107,9 @@ def bandwidth_bytes_per_s(device: torch.device | str = "cpu", size_bytes: int = 
     copy = torch.empty_like(source)
     seconds = []
     for _ in range(repeats + 1):  # the first one, which also claims the memory, is not among the fastest
-        began = _now(source.device)
+        began = now(source.device)
         copy.copy_(source)
-        seconds.append(_now(source.device) - began)
+        seconds.append(now(source.device) - began)
     return 2 * size_bytes / min(seconds)
 
 
@@ -130,9 +130,9 @@ def pass_times(model: Model, ks: Sequence[int] = PASS_SIZES, context: int = 64, 
     for repeat in range(repeats + 1):
         for k in seconds:
             tokens = torch.tensor(ids[context : context + k], device=model.device)
-            began = _now(model.device)
+            began = now(model.device)
             model.score(tokens, range(-1, k - 1))
-            taken = _now(model.device) - began
+            taken = now(model.device) - began
             model.truncate(context)
             if repeat > 0:  # the first round warms up
                 seconds[k].append(taken)
@@ -140,7 +140,7 @@ def pass_times(model: Model, ks: Sequence[int] = PASS_SIZES, context: int = 64, 
     return {k: statistics.median(taken) for k, taken in seconds.items()}
 
 
-def _now(device: torch.device) -> float:
+def now(device: torch.device) -> float:
     """Seconds on a clock, once the device has finished what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

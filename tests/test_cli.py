@@ -492,7 +492,7 @@ def test_pass_times_measures_every_k_on_the_same_context_and_leaves_the_model_em
 
 def test_pass_times_are_medians_without_the_first_round(monkeypatch):
     clock = iter([0, 100, 0, 5, 0, 1, 0, 3])  # begin and end of every pass, the first one slow
-    monkeypatch.setattr(machine, "_now", lambda device: next(clock))
+    monkeypatch.setattr(machine, "now", lambda device: next(clock))
     assert machine.pass_times(TableModel.constant([0.5, 0.5]), ks=(1,), context=2, repeats=3) == {1: 3}
 
 
