@@ -116,7 +116,7 @@ class CausalLM(_Pending):
             raise ValueError(f"a CausalLM cannot give {sorted(needs - {'hidden'})}")
         if "hidden" not in needs:
             return ModelOutput(self._forward(tokens).logits[0, :, : self.vocab_size])
-        with _input_of(final_norm(self.model)) as hidden:
+        with input_of(final_norm(self.model)) as hidden:
             logits = self._forward(tokens).logits[0, :, : self.vocab_size]
         return ModelOutput(logits, hidden[0][0])
 
@@ -145,19 +145,23 @@ class CausalLM(_Pending):
 
     def _tree_inputs(self, new: int) -> dict[str, torch.Tensor]:
         """Mask (1, 1, new, committed + pending) and positions (1, new) of the newest nodes of a tree."""
-        attention = self.model.config._attn_implementation
-        if attention not in TREE_ATTENTION or self._sliding:
-            what = "a sliding window" if self._sliding else f"the attention implementation {attention!r}"
-            raise ValueError(
-                f"{type(self.model).__name__} with {what} cannot take a tree's mask; use a chain, or load it with "
-                f"attn_implementation one of {', '.join(TREE_ATTENTION)}"
-            )
+        self.check_mask("a tree's", "use a chain")
         dtype = self.model.dtype
         sees = ancestor_mask(self.pending)[-new:].to(self.device)
         mask = torch.zeros(new, self.length + len(self.pending), dtype=dtype, device=self.device)
         mask[:, self.length :].masked_fill_(~sees, torch.finfo(dtype).min)
         positions = torch.tensor(depths(self.pending)[-new:], device=self.device) + self.length
         return {"attention_mask": mask[None, None], "position_ids": positions[None]}
+
+    def check_mask(self, whose: str, instead: str) -> None:
+        """ValueError, with the caller's words (whose mask, what else to do), unless it takes a mask of our own."""
+        attention = self.model.config._attn_implementation
+        if attention not in TREE_ATTENTION or self._sliding:
+            what = "a sliding window" if self._sliding else f"the attention implementation {attention!r}"
+            raise ValueError(
+                f"{type(self.model).__name__} with {what} cannot take {whose} mask; {instead}, or load it with "
+                f"attn_implementation one of {', '.join(TREE_ATTENTION)}"
+            )
 
 
 def _check_truncation(have: int, length: int) -> None:
@@ -174,7 +178,7 @@ def final_norm(model: PreTrainedModel) -> torch.nn.Module:
     raise ValueError(f"cannot find the final norm of {type(model).__name__}")
 
 
-class _input_of:
+class input_of:
     """Context manager: the list that it gives collects the inputs of a module's calls."""
 
     def __init__(self, module: torch.nn.Module):
