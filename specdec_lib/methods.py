@@ -32,7 +32,12 @@ class Method:
 
     @property
     def label(self) -> str:
-        return self.name + (":" + ",".join(f"{k}={v:g}" for k, v in self.knobs.items()) if self.knobs else "")
+        return method_label(self.name, self.knobs)
+
+
+def method_label(name: str, knobs: dict[str, float]) -> str:
+    """ "lenience:gamma=4,lenience=0.3": what parse_method reads."""
+    return name + (":" + ",".join(f"{k}={v:g}" for k, v in knobs.items()) if knobs else "")
 
 
 def parse_method(text: str, known: dict[str, tuple[str, dict]] = METHODS) -> tuple[str, dict[str, float]]:
