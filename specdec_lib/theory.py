@@ -47,6 +47,8 @@ def alpha_for(emitted: float, gamma: int) -> float | None:
     _check(gamma=gamma)
     if not 1 <= emitted <= gamma + 1:
         return None
+    if emitted == 1:
+        return 0.0
     low, high = 0.0, 1.0
     for _ in range(60):  # E[emitted] grows with alpha
         middle = (low + high) / 2
