@@ -1,7 +1,7 @@
-"""Two small widgets: two laws under sliders (lesson 03), and a recorded trace round by round (lesson 02).
+"""Small widgets: a recorded trace round by round (lesson 02), two laws under sliders (03), the speed dial (04).
 
-Our own. Core ipywidgets only: controls, a pure function of views.py, a picture and a line of text.
-Left out: what is computed and drawn, which is in views.py and tested without a browser.
+Our own. Core ipywidgets only: controls, a pure function of views.py or dial.py, a picture and a line of text.
+Left out: what is computed and drawn, which is in those files and tested without a browser.
 """
 
 import html
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import ipywidgets as widgets
 
 from specdec_lib import views
+from specdec_lib.dial import dial_line, draw_dial, read_dial
 from specdec_lib.render import round_view
 from specdec_lib.trace import Trace
 
@@ -75,3 +76,34 @@ def trace_widget(traces: Mapping[str, Trace], tokenizer) -> widgets.VBox:
     forward.on_click(lambda _: step(1))
     redraw()
     return widgets.VBox([widgets.HBox([which, back, number, forward]), picture, text])
+
+
+def speed_dial(
+    times: Mapping[str, Mapping[int, float] | None], alpha: float = 0.8, gamma: int = 5, c: float = 0.1
+) -> widgets.VBox:
+    """Sliders for alpha, gamma, c and batch, and a choice of T(k) by name (see read_dial); redrawn when let go."""
+    rates = {"min": 0, "max": 1, "step": 0.01, "continuous_update": False}
+    controls = [
+        widgets.FloatSlider(value=alpha, description="alpha", **rates),
+        widgets.IntSlider(value=gamma, min=1, max=32, description="gamma", continuous_update=False),
+        widgets.FloatSlider(value=c, description="c", **rates),
+        widgets.Dropdown(options=list(times), description="T(k)"),
+        widgets.SelectionSlider(options=[2**i for i in range(11)], description="batch", continuous_update=False),
+    ]
+    picture, line = widgets.Image(format="png"), widgets.HTML()
+    picture.layout.max_width = "100%"
+
+    def redraw(_=None) -> None:
+        alpha, gamma, c, name, batch = (control.value for control in controls)
+        try:
+            reading = read_dial(alpha, gamma, c, times[name], batch)
+        except ValueError as error:
+            line.value = html.escape(str(error))
+            return
+        picture.value = views.png(draw_dial(reading))
+        line.value = html.escape(dial_line(reading))
+
+    for control in controls:
+        control.observe(redraw, names="value")
+    redraw()
+    return widgets.VBox([widgets.HBox([widgets.VBox(controls[:3]), widgets.VBox(controls[3:])]), line, picture])

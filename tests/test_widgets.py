@@ -1,7 +1,7 @@
-"""The two widgets without a browser: what they show is right, and they show what the pure functions give.
+"""The widgets without a browser: what they show is right, and they show what the pure functions give.
 
 Our own; the laws are those of Leviathan et al. 2023 (arXiv 2211.17192), appendix A.1.
-Left out: the page in a real browser (ui/test_widgets_in_a_browser.py).
+Left out: the page in a real browser (ui/test_widgets_in_a_browser.py), the dial's numbers (test_dial.py).
 """
 
 import matplotlib
@@ -15,6 +15,7 @@ import torch
 
 from specdec_lib import views, widgets
 from specdec_lib.colours import COLOURS
+from specdec_lib.dial import dial_line, draw_dial, read_dial
 from specdec_lib.render import round_view
 from specdec_lib.trace import Round, Trace
 
@@ -126,11 +127,14 @@ def parts(box: ipywidgets.Widget, kind: type) -> list:
     return found + [part for child in getattr(box, "children", ()) for part in parts(child, kind)]
 
 
-@pytest.fixture(params=["two laws", "trace"])
+@pytest.fixture(params=["two laws", "trace", "dial"])
 def widget(request):
-    return (
-        widgets.two_laws_widget() if request.param == "two laws" else widgets.trace_widget({"a": make_trace()}, Words())
-    )
+    made = {
+        "two laws": widgets.two_laws_widget,
+        "trace": lambda: widgets.trace_widget({"a": make_trace()}, Words()),
+        "dial": lambda: widgets.speed_dial({"flat": None}),
+    }
+    return made[request.param]()
 
 
 def test_a_widget_is_made_of_core_widgets_without_an_output(widget):
@@ -142,8 +146,8 @@ def test_a_widget_is_made_of_core_widgets_without_an_output(widget):
 
 def test_pictures_do_not_pile_up(widget):
     for part in parts(widget, ipywidgets.FloatSlider) + parts(widget, ipywidgets.BoundedIntText):
-        part.value = 2
-        part.value = 2
+        part.value = part.max
+        part.value = part.max
     assert plt.get_fignums() == []
 
 
@@ -198,3 +202,33 @@ def test_another_trace_starts_at_its_first_round():
         assert (number.value, number.max) == (0, last)
         trace = short if name == "short" else make_trace()
         assert parts(box, ipywidgets.HTML)[0].value == views.text_so_far(trace, 0, Words())
+
+
+# ---- the dial
+
+
+def test_the_dial_s_first_state_is_the_picture_drawn_beside_it():
+    box, reading = widgets.speed_dial({"flat": None}), read_dial(alpha=0.8, gamma=5, c=0.1)
+    assert parts(box, ipywidgets.HTML)[0].value == dial_line(reading)
+    assert parts(box, ipywidgets.Image)[0].value == views.png(draw_dial(reading))
+
+
+def test_every_control_of_the_dial_moves_the_reading():
+    times = {1: 1.0, 100: 4.0}
+    box = widgets.speed_dial({"flat": None, "here": times})
+    alpha, c = parts(box, ipywidgets.FloatSlider)
+    gamma, batch = parts(box, ipywidgets.IntSlider) + parts(box, ipywidgets.SelectionSlider)
+    which, line = parts(box, ipywidgets.Dropdown)[0], parts(box, ipywidgets.HTML)[0]
+    alpha.value, c.value, gamma.value = 0.6, 0.2, 3
+    assert line.value == dial_line(read_dial(0.6, 3, 0.2))
+    which.value, batch.value = "here", 8
+    assert line.value == dial_line(read_dial(0.6, 3, 0.2, times, 8))
+
+
+def test_the_dial_explains_a_pass_that_was_not_measured_and_can_be_put_right():
+    box = widgets.speed_dial({"here": {1: 1.0, 20: 2.0}})
+    batch, line = parts(box, ipywidgets.SelectionSlider)[0], parts(box, ipywidgets.HTML)[0]
+    batch.value = 16
+    assert "lower gamma or the batch" in line.value
+    batch.value = 2
+    assert "speed-up" in line.value and "lower" not in line.value

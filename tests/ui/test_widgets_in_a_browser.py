@@ -1,4 +1,4 @@
-"""The widgets of lessons 02 and 03 in JupyterLab, in a real browser: they appear, answer, and redraw.
+"""The widgets of lessons 02, 03 and 04 in JupyterLab, in a real browser: they appear, answer, and redraw.
 
 Our own; it looks at the DOM, not at pixels.
 Left out: what the pictures show (../test_widgets.py), and other front ends (Colab, VS Code).
@@ -45,6 +45,12 @@ one = Round([0, 0, 1], [-1, 0, 1], [0, 0.9, 0.1], [0, 0.8, 0.7], [0, 0.8, 0.3],
             [1], {1: "exact", 2: "rejected"}, [0, 3], "recovered")
 two = Round([3, 1], [-1, 0], [0, 0.5], [0, 0.4], [0, 0.7], [1], {1: "exact"}, [1, 2], "bonus")
 trace_widget({"a trace": Trace([0], "lossless", True, rounds=[one, two])}, Words())
+"""
+
+DIAL = """\
+from specdec_lib.widgets import speed_dial
+
+speed_dial({"flat": None, "here": {1: 1.0, 7: 1.6, 65: 4.0}})
 """
 
 
@@ -170,4 +176,19 @@ def test_stepping_through_a_trace(run_cells):
     page.get_by_role("button", name="back").click()
     wait_until_redrawn(page, second)
     page.wait_for_function("!document.querySelector(\"span[title^='round 1']\")")
+    assert page.locator("img.widget-image").count() == 1
+
+
+def test_the_speed_dial(run_cells):
+    page = run_cells([DIAL])
+    wait_until_says(page, "speed-up 2.46; best gamma 6")
+    before = picture(page)
+    handles = page.locator(".widget-slider .noUi-handle")
+    assert handles.count() == 4, "alpha, gamma, c and batch"
+    handles.nth(1).press("ArrowRight")  # gamma from 5 to 6
+    wait_until_says(page, "3.95 tokens a round expected; speed-up 2.47")
+    before = wait_until_redrawn(page, before)
+    page.locator("select").select_option(label="here")
+    wait_until_says(page, "speed-up 1.80")
+    wait_until_redrawn(page, before)
     assert page.locator("img.widget-image").count() == 1
