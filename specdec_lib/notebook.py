@@ -1,9 +1,10 @@
-"""What the cells of a lesson call: start, load_once, table, show. Kept small, so that a lesson's own code stands out.
+"""What the cells of a lesson call: start, load_once, table, recorded, show. Kept small: a lesson's own code stands out.
 
 Our own. FIRST_CELL is the first code cell of every lesson; tests compare them.
 Left out: installing on Colab (colab.py), figures (plots.py), the colouring itself (render.py).
 """
 
+import json
 import logging
 import os
 import warnings
@@ -79,6 +80,26 @@ def table(rows: Sequence[Mapping[str, object]]) -> None:
     for line in range(len(rows) + 1):
         cells = [columns[n][line].rjust(width[n]) if n in right else columns[n][line].ljust(width[n]) for n in names]
         print("  ".join(cells).rstrip())
+
+
+def recorded(name: str, command: str) -> dict | None:
+    """Results of data/bench/NAME.json; prints where they come from. Without the file: None, and what makes it.
+
+    command: how the file is made, without --json. The results: {"provenance": ..., "rows": [...]}, see provenance.py.
+    """
+    from specdec_lib.zoo import data_folder
+
+    file = data_folder() / "bench" / f"{name}.json"
+    if not file.is_file():
+        print(f"data/bench/{name}.json is not here; this makes it:\n{command} --json data/bench/{name}.json")
+        return None
+    results = json.loads(file.read_text())
+    origin = results["provenance"]
+    known = ", ".join(f"{package} {version}" for package, version in origin["versions"].items() if version)
+    commit = (origin["git_sha"] or "no commit")[:7] + (", with changes" if origin["dirty"] else "")
+    where = f"{origin['device']}, {origin['threads']} threads, {origin['dtype']}"
+    print(f"recorded {origin['date'][:10]} on {where} (commit {commit})\n{known}\n")
+    return results
 
 
 def _cell(value: object) -> str:

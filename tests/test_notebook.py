@@ -21,6 +21,7 @@ import torch
 from specdec_lib import colab, drawings, notebook, zoo
 from specdec_lib.colours import COLOURS
 from specdec_lib.pocket.tokenizer import build_tokenizer
+from specdec_lib.provenance import provenance, write_results
 from specdec_lib.trace import Round, Trace
 
 matplotlib.use("Agg")
@@ -238,3 +239,24 @@ def test_the_picture_of_a_cache_counts_the_positions_that_it_draws():
     without, cached = drawings.cache_picture(prompt=3, new=2).axes
     assert "7 positions" in without.get_title() and "4 computed" in cached.get_title()  # 3 + 4, and 3 + 1
     plt.close("all")
+
+
+# Recorded results.
+
+
+def test_recorded_results_say_where_they_come_from(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(zoo, "data_folder", lambda: tmp_path)
+    (tmp_path / "bench").mkdir()
+    origin = provenance({"pair": "x"}, seed=0) | {"git_sha": "0123456789", "dirty": True, "date": "2026-01-02T03:04:05"}
+    origin["versions"] = {"torch": "9.8.7", "bitsandbytes": None}
+    write_results(tmp_path / "bench/x.json", origin, [{"method": "a"}])
+    assert notebook.recorded("x", "specdec bench")["rows"] == [{"method": "a"}]
+    said = capsys.readouterr().out
+    for part in ("2026-01-02", origin["device"], "threads, float32", "0123456, with changes", "torch 9.8.7\n"):
+        assert part in said
+
+
+def test_without_a_recorded_file_the_command_that_makes_it_is_named(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(zoo, "data_folder", lambda: tmp_path)
+    assert notebook.recorded("x", "specdec bench --pair x") is None
+    assert "specdec bench --pair x --json data/bench/x.json" in capsys.readouterr().out
