@@ -10,7 +10,7 @@ import pytest
 from specdec_lib import claims as ledger
 from specdec_lib.claims import GRADES, claim, claims
 from specdec_lib.methods import METHODS
-from specdec_lib.theory import expected_emitted, operations_factor
+from specdec_lib.theory import expected_emitted, operations_factor, speedup
 
 HOW = {"exact", "formula", "micro", "quoted"}
 EXACT = [c for c in claims().values() if c.how == "exact" and c.method in METHODS]
@@ -27,6 +27,29 @@ def test_exact_claims_follow_from_the_formula(entry):
 
 def test_the_exact_claims_are_those_of_the_first_table():
     assert len(EXACT) == 6
+
+
+FORMULA = [c for c in claims().values() if c.how == "formula"]
+
+
+@pytest.mark.parametrize("entry", FORMULA, ids=lambda c: c.id)
+def test_the_formula_gives_what_the_paper_prints(entry):
+    """alpha, c and the result are printed rounded: what the paper computed with lies up to half a digit off."""
+    gamma = int(re.search(r"gamma (\d+)$", entry.setting)[1])
+    given = re.fullmatch(r"alpha ([\d.]+), c ([\d.]+); the formula gives ([\d.]+)", entry.note)
+    alpha, c, printed = map(float, given.groups())
+    low, high = (speedup(alpha + half, gamma, c - half) for half in (-0.005, 0.005))
+    assert low - 0.05 <= printed <= high + 0.05
+
+
+def test_a_bigger_draft_raises_alpha_and_lowers_the_speed_up():
+    """The twelve measured rows: four blocks of small, base and large, in this order."""
+    assert len(FORMULA) == 12
+    for block in (FORMULA[i : i + 3] for i in range(0, 12, 3)):
+        alphas = [float(re.match(r"alpha ([\d.]+)", entry.note)[1]) for entry in block]
+        speeds = [entry.value for entry in block]
+        assert alphas == sorted(set(alphas))
+        assert speeds == sorted(set(speeds), reverse=True)
 
 
 @pytest.mark.parametrize("entry", claims().values(), ids=lambda c: c.id)
