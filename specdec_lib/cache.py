@@ -1,8 +1,8 @@
-"""Everything that knows a transformers cache class: make one, measure it, roll it back to the path kept.
+"""Everything that knows a transformers cache class: make one that grows and rolls back in place, keep a path of it.
 
 Our own. Read with model.py. Sliding-window models get a full cache here, and transformers' own mask keeps their
 window, so rolling back past the window's edge stays exact.
-Left out: recurrent state, which cannot be rolled back and is refused.
+Left out: recurrent state, which cannot be rolled back and is refused; many texts at once (batch.py).
 """
 
 import inspect
@@ -17,6 +17,36 @@ class CacheError(RuntimeError):
     """A cache that cannot be rolled back, or did not do what it was told."""
 
 
+class InPlaceLayer(DynamicLayer):
+    """One layer's keys and values, (1, heads, rows, head size), as views of buffers with room behind them.
+
+    New rows are written behind the rows kept, and crop() only shortens the views, so neither copies what is there.
+    transformers' own layer copies all of it at every pass.
+    """
+
+    ROOM = 256  # rows to begin with; a full buffer doubles
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+        old = self.get_seq_length()
+        new = old + key_states.shape[-2]
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self._buffers = [_buffer(states, max(new, self.ROOM)) for states in (key_states, value_states)]
+        elif new > self._buffers[0].shape[-2]:
+            self._buffers = [_buffer(rows, 2 * new, filled=rows) for rows in (self.keys, self.values)]
+        keys, values = self._buffers
+        keys[:, :, old:new], values[:, :, old:new] = key_states, value_states
+        self.keys, self.values = keys[:, :, :new], values[:, :, :new]
+        return self.keys, self.values
+
+
+def _buffer(like: torch.Tensor, rows: int, filled: torch.Tensor | None = None) -> torch.Tensor:
+    buffer = like.new_empty(*like.shape[:-2], rows, like.shape[-1])
+    if filled is not None:
+        buffer[:, :, : filled.shape[-2]] = filled
+    return buffer
+
+
 def new_cache(model: PreTrainedModel) -> DynamicCache:
     """An empty cache that can be rolled back. Raises CacheError for a model whose cache cannot."""
     natural = DynamicCache(config=model.config)
@@ -28,7 +58,9 @@ def new_cache(model: PreTrainedModel) -> DynamicCache:
             )
     if getattr(model, "_is_stateful", False):
         raise CacheError(f"{type(model).__name__} keeps a recurrent state, which cannot be rolled back")
-    return DynamicCache()
+    cache = DynamicCache()
+    cache.layer_class_to_replicate = InPlaceLayer
+    return cache
 
 
 def cache_keyword(model: PreTrainedModel) -> str:

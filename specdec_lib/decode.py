@@ -35,21 +35,25 @@ class Stops:
         if any(not s for s in self.strings):
             raise ValueError("a stop string is empty; leave it out")
 
-    def first(self, before: Sequence[int], emitted: Sequence[int]) -> tuple[int, str] | None:
-        """(how many of the emitted ids to keep, reason) at the earliest stop, or None. before: earlier new ids."""
+    def first(self, ids: Sequence[int], start: int, emitted: Sequence[int]) -> tuple[int, str] | None:
+        """(how many of the emitted ids to keep, reason) at the earliest stop, or None.
+
+        ids: the text before this round; its new part, where stop strings count, begins at `start`.
+        """
+        tail = []
+        if self.strings:  # a token may carry no text of its own, so a few more than characters
+            tail = list(ids[max(start, len(ids) - max(map(len, self.strings)) - 8) :])
         for i, token in enumerate(emitted):
             if token in self.eos_token_ids:
                 return i + 1, EOS
-            if self.strings and self._completes_string([*before, *emitted[: i + 1]]):
+            tail.append(token)
+            if self.strings and self._completes_string(tail):
                 return i + 1, STOP
         return None
 
     def _completes_string(self, ids: list[int]) -> bool:
         """Does the newest id complete a stop string?"""
-        longest = max(len(s) for s in self.strings)
-        tail = ids[-(longest + 8) :]  # a token may carry no text of its own, so a few more than characters
-        text = self.tokenizer.decode(tail)
-        earlier = self.tokenizer.decode(tail[:-1])
+        text, earlier = self.tokenizer.decode(ids), self.tokenizer.decode(ids[:-1])
         return any(text.count(s) > earlier.count(s) for s in self.strings)
 
 
@@ -119,8 +123,7 @@ class Session:
 
         Stopping the iteration, or an exception in a round, leaves the session at the last whole round.
         """
-        if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
-            raise ValueError(f"max_new_tokens must be a whole number, 0 or more; got {max_new_tokens!r}")
+        check_budget(max_new_tokens)
         start, self.trace.reason = len(self.ids), ""
         if adjuster is None:
             adjuster = self.settings.adjuster(start, sorted(self.stops.eos_token_ids), self.target.device)
@@ -185,7 +188,7 @@ class Session:
     def _cut(self, verdict: Verdict, start: int, limit: int) -> tuple[list[int], list[int], str, str]:
         """What of a verdict is emitted: ids, kept nodes, the kind of the last id, and the reason to stop if any."""
         emitted = [*(verdict.tokens[node] for node in verdict.path), verdict.token][:limit]
-        stop = self.stops.first(self.ids[start:], emitted)
+        stop = self.stops.first(self.ids, start, emitted)
         reason = ""
         if stop is not None:
             emitted, reason = emitted[: stop[0]], stop[1]
@@ -194,12 +197,12 @@ class Session:
         return emitted, path, last, reason
 
     def _prefixes(self, tree: DraftTree):
-        committed, tokens = list(self.ids), []  # as they are before the verdict, whenever a row is asked for
+        length, tokens = len(self.ids), []  # the text as it is before the verdict, whenever a row is asked for
 
         def prefix(node: int) -> list[int]:
             if not tokens:
                 tokens.extend(tree.tokens.tolist())
-            return [*committed, *(tokens[n] for n in tree.path_to(node))]
+            return [*self.ids[:length], *(tokens[n] for n in tree.path_to(node))]
 
         return prefix
 
@@ -217,6 +220,12 @@ def decode(
     """Decode one prompt to the end and return its trace (trace.ids are the new tokens). See Session."""
     session = Session(target, drafter, verifier, settings, stops, seed=seed)
     return session.start(prompt).run(max_new_tokens)
+
+
+def check_budget(max_new_tokens: object) -> None:
+    """ValueError unless max_new_tokens is a whole number, 0 or more (True and 2.5 are refused)."""
+    if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
+        raise ValueError(f"max_new_tokens must be a whole number, 0 or more; got {max_new_tokens!r}")
 
 
 def check_prompt(prompt: Sequence[int], target: Model) -> list[int]:

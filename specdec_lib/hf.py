@@ -39,7 +39,7 @@ def custom_generate(drafter: Drafter, verifier: Verifier | None = None, seed: in
         eos = generation_config.eos_token_id
         eos_ids = frozenset([eos] if isinstance(eos, int) else eos or [])
         further = [c for c in stopping_criteria if not isinstance(c, MaxLengthCriteria | EosTokenCriteria)]
-        stops = _CriteriaStops(eos_ids, criteria=StoppingCriteriaList(further), prompt=input_ids)
+        stops = _CriteriaStops(eos_ids, criteria=StoppingCriteriaList(further), device=input_ids.device)
         session = Session(CausalLM(model), drafter, verifier, stops=stops, seed=seed).start(input_ids)
         adjuster = Adjuster(logits_processor, greedy=not generation_config.do_sample)
         for _ in session.rounds(generation_config.max_length - input_ids.shape[1], adjuster):
@@ -55,13 +55,14 @@ class _CriteriaStops(Stops):
     """Stops that also ask generate's stopping criteria, on each prefix of what a round emits."""
 
     criteria: StoppingCriteriaList = field(default_factory=StoppingCriteriaList)
-    prompt: torch.Tensor | None = None
+    device: torch.device | None = None
 
-    def first(self, before: Sequence[int], emitted: Sequence[int]) -> tuple[int, str] | None:
+    def first(self, ids: Sequence[int], start: int, emitted: Sequence[int]) -> tuple[int, str] | None:
         for i, token in enumerate(emitted):
             if token in self.eos_token_ids:
                 return i + 1, EOS
-            new = torch.tensor([[*before, *emitted[: i + 1]]], device=self.prompt.device)
-            if len(self.criteria) and bool(self.criteria(torch.cat([self.prompt, new], dim=1), None).all()):
-                return i + 1, STOP
+            if len(self.criteria):
+                text = torch.tensor([[*ids, *emitted[: i + 1]]], device=self.device)
+                if bool(self.criteria(text, None).all()):
+                    return i + 1, STOP
         return None

@@ -155,7 +155,7 @@ def to_host(*tensors: torch.Tensor) -> list[list[float]]:
 class Roll(Protocol):
     """The chance of one verdict: a uniform and a draw for every node, of which a walk uses few.
 
-    `tensor` (2, nodes) or (2, 0) goes to the host with everything else; `host` gets it back as a list.
+    `tensor` goes to the host with everything else, flat; `host` gets it back as a list.
     """
 
     tensor: torch.Tensor
@@ -182,30 +182,37 @@ class RandomChance:
         self.generator = generator
 
     def draw(self, laws: torch.Tensor) -> torch.Tensor:
-        # The first of exponential clocks with rates `laws`. torch.multinomial draws so too, but it stops at a NaN with
-        # an error of its own (on a GPU one that ends the process); here bad rows are named after the round's one copy.
-        clocks = torch.empty_like(laws).exponential_(generator=self.generator)
-        return (laws / clocks).argmax(dim=-1)
+        # By the inverse of the cumulative law, with a uniform in (0, 1]: a token without mass is never the first to
+        # reach it. torch.multinomial takes ten times as long on a large vocabulary, and stops at a NaN with an error
+        # of its own (on a GPU one that ends the process); here bad rows are named after the round's one copy.
+        cumulative = laws.double().cumsum(dim=-1)
+        uniform = 1 - torch.rand(laws.shape[0], 1, generator=self.generator, device=laws.device, dtype=torch.float64)
+        drawn = torch.searchsorted(cumulative, uniform * cumulative[:, -1:])
+        return drawn.squeeze(1).clamp_max(laws.shape[-1] - 1)
 
     def roll(self, laws: torch.Tensor) -> "RandomRoll":
-        tokens = self.draw(laws)
-        uniforms = torch.rand(laws.shape[0], generator=self.generator, device=laws.device, dtype=torch.float64)
-        return RandomRoll(torch.stack([uniforms, tokens.double()]))
+        return RandomRoll(self, laws)
 
 
 class RandomRoll:
-    def __init__(self, tensor: torch.Tensor):
-        self.tensor = tensor
+    """On a GPU a token is drawn for every node, so that one copy brings all; on a CPU only where it is asked for."""
+
+    def __init__(self, chance: RandomChance, laws: torch.Tensor):
+        self.chance, self.laws = chance, laws
+        nodes, device = laws.shape[0], laws.device
+        self.tensor = torch.rand(nodes, generator=chance.generator, device=device, dtype=torch.float64)
+        if device.type != "cpu":
+            self.tensor = torch.cat([self.tensor, chance.draw(laws).double()])
 
     def host(self, numbers: list[float]) -> None:
-        half = len(numbers) // 2
-        self.uniforms, self.tokens = numbers[:half], numbers[half:]
+        nodes = self.laws.shape[0]
+        self.uniforms, self.tokens = numbers[:nodes], numbers[nodes:]
 
     def accept(self, node: int, probability: float) -> bool:
         return self.uniforms[node] < probability  # strict: u = 0 never accepts a token of probability 0 (A29)
 
     def token(self, node: int) -> int:
-        return int(self.tokens[node])
+        return int(self.tokens[node] if self.tokens else self.chance.draw(self.laws[node : node + 1]))
 
 
 class ScriptedChance:
@@ -237,7 +244,7 @@ class ScriptedChance:
 
 class ScriptedRoll:
     def __init__(self, chance: ScriptedChance, laws: torch.Tensor):
-        self.chance, self.laws, self.tensor = chance, laws, torch.empty(2, 0, dtype=torch.float64)
+        self.chance, self.laws, self.tensor = chance, laws, torch.empty(0, dtype=torch.float64)
 
     def host(self, numbers: list[float]) -> None:
         pass

@@ -20,6 +20,8 @@ class DraftTree:
     draft_laws: (nodes - 1, vocabulary), row i - 1 the law q that node i's token was really drawn from; None when
     every token is a point mass (chosen, not drawn).
     scouts: nodes that are scored but never kept.
+    draft_peaks: the largest logit of each row that a point mass was chosen from, if a model chose it. NaN or infinite
+    values there are named when the round's numbers are read.
     """
 
     def __init__(
@@ -28,8 +30,10 @@ class DraftTree:
         parents: Sequence[int],
         draft_laws: torch.Tensor | None = None,
         scouts: frozenset[int] = frozenset(),
+        draft_peaks: torch.Tensor | None = None,
     ):
         self.tokens, self.parents, self.draft_laws, self.scouts = tokens, list(parents), draft_laws, scouts
+        self.draft_peaks = tokens.new_empty(0, dtype=torch.float32) if draft_peaks is None else draft_peaks
         self._check()
         self.depths = [0]
         self.children: list[list[int]] = [[] for _ in self.parents]

@@ -3,6 +3,8 @@ Follows specdec_lib/model.py and cache.py; trees as in SpecInfer (arXiv 2305.097
 Left out: the loop on top (test_decode.py).
 """
 
+import random
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +14,7 @@ from tiny import VOCAB, gpt2, llama, mamba, mistral, prompts, t5
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from specdec_lib.cache import CacheError, keep_rows
+from specdec_lib.cache import CacheError, InPlaceLayer, keep_rows
 from specdec_lib.decode import decode
 from specdec_lib.model import CausalLM, TableModel, final_norm
 from specdec_lib.tree import DraftTree
@@ -155,13 +157,30 @@ def test_truncation_goes_to_the_length_asked_for_or_refuses():
             table.truncate(length)
 
 
+def test_a_cache_grows_and_rolls_back_in_place_and_holds_what_transformers_own_holds():
+    """Passes of 1 to 40 rows and roll-backs, past the buffers' first size; rows that are kept are never copied."""
+    rng = random.Random(0)
+    ours, theirs = InPlaceLayer(), DynamicLayer()
+    addresses = set()
+    for step in range(60):
+        rows = [torch.randn(1, 2, rng.randint(1, 40), 3, generator=torch.Generator().manual_seed(step))] * 2
+        for got, expected in zip(ours.update(*rows), theirs.update(*rows), strict=True):
+            assert torch.equal(got, expected)
+        surplus = rng.randint(0, rows[0].shape[2])
+        ours.crop(-surplus)
+        theirs.crop(-surplus)
+        assert torch.equal(ours.keys, theirs.keys) and ours.get_seq_length() == theirs.get_seq_length()
+        addresses.add(ours.keys.data_ptr())
+    assert ours.get_seq_length() > InPlaceLayer.ROOM and len(addresses) <= 3  # it doubled, and did not move otherwise
+
+
 def test_a_cache_that_ignores_its_roll_back_is_refused(monkeypatch):
     """B4: a crop that does nothing raises, and no text comes out."""
     lm = CausalLM(llama())
     lm.feed([1, 2, 3])
     lm.score(torch.tensor([4, 5]), [-1, 0])
     monkeypatch.setattr(DynamicLayer, "crop", lambda self, *args: None)
-    with pytest.raises(CacheError, match="DynamicLayer has 5 rows after a roll-back to 4"):
+    with pytest.raises(CacheError, match="InPlaceLayer has 5 rows after a roll-back to 4"):
         lm.keep([0])
 
 

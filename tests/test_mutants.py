@@ -329,13 +329,15 @@ class ZeroChance:
     """Every uniform is 0; draws take the likeliest token."""
 
     def __init__(self, roll):
-        self.kind = roll
+        self.kind, self.generator = roll, torch.Generator()
 
     def draw(self, laws):
         return laws.argmax(dim=-1)
 
     def roll(self, laws):
-        return self.kind(torch.stack([torch.zeros(len(laws), dtype=torch.float64), self.draw(laws).double()]))
+        roll = self.kind(self, laws)
+        roll.tensor.zero_()
+        return roll
 
 
 def test_a_token_of_probability_zero_is_rejected_even_at_u_0():

@@ -1,7 +1,7 @@
 """Drafting with a smaller model: a chain of gamma tokens, or a tree of independently drawn siblings.
 
 Follows Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1, and SpecInfer (arXiv 2305.09781) for siblings.
-Left out: drafts that stop when they are unsure.
+Left out: draft lengths that change (adaptive.py).
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class ModelDrafter:
             return DraftTree.chain(committed[-1:], device=context.device)
         logits = self._read(committed)
         point_mass = self.greedy or context.adjuster.greedy
-        tokens, parents, laws = [torch.tensor(committed[-1:], device=self.model.device)], [-1], []
+        tokens, parents, laws, peaks = [torch.tensor(committed[-1:], device=self.model.device)], [-1], [], []
         level = [0]  # nodes whose children come next; logits has a row for each
         for depth in range(gamma):
             width = self.siblings[depth] if depth < len(self.siblings) else 1
@@ -51,7 +51,8 @@ class ModelDrafter:
             adjusted = self._adjust(logits, context, level, parents, tokens)
             rows = adjusted.repeat_interleave(width, dim=0) if width > 1 else adjusted
             if point_mass:
-                drawn = rows.argmax(dim=-1)
+                peak, drawn = rows.max(dim=-1)
+                peaks.append(peak)
             else:
                 laws.append(context.adjuster.laws(rows))
                 drawn = context.chance.draw(laws[-1])
@@ -59,11 +60,19 @@ class ModelDrafter:
             level = list(range(len(parents), len(parents) + len(new_parents)))
             parents += new_parents
             tokens.append(drawn)
-            if depth < gamma - 1:
-                logits = self.model.score(drawn, [self.base + parent for parent in new_parents]).logits
-                self.scored = len(parents) - 1
-        draft_laws = torch.cat(laws).to(context.device) if laws else None
-        return DraftTree(torch.cat(tokens).to(context.device), parents, draft_laws)
+            if depth == gamma - 1 or self.ends_after(rows, drawn):
+                break
+            logits = self.model.score(drawn, [self.base + parent for parent in new_parents]).logits
+            self.scored = len(parents) - 1
+        draft_laws, draft_peaks = (torch.cat(rows).to(context.device) if rows else None for rows in (laws, peaks))
+        return DraftTree(torch.cat(tokens).to(context.device), parents, draft_laws, draft_peaks=draft_peaks)
+
+    def ends_after(self, adjusted: torch.Tensor, drawn: torch.Tensor) -> bool:
+        """Whether to draft no further than the tokens just drawn, (rows,), from these logits, (rows, vocabulary).
+
+        They stay in the proposal: leaving out a token for what it turned out to be would bend the law.
+        """
+        return False
 
     def observe(self, feedback: Feedback) -> None:
         if self.model.pending:  # nothing is pending when nothing was proposed

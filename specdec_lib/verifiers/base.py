@@ -44,14 +44,25 @@ class Scores:
         return self.adjuster.laws(self.adjusted)
 
     @cached_property
+    def _peaks(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.adjusted.max(dim=-1)
+
+    @property
     def best(self) -> torch.Tensor:
         """argmax of the adjusted logits, (nodes,); the lowest id on a tie."""
-        return self.adjusted.argmax(dim=-1)
+        return self._peaks[1]
 
-    @cached_property
+    @property
     def row_max(self) -> torch.Tensor:
         """Largest adjusted logit of each row, (nodes,): NaN or infinite where no law can be made."""
-        return self.adjusted.amax(dim=-1)
+        return self._peaks[0]
+
+    def probability(self, rows: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        """p of tokens (n,) in these rows (n,); 0 for an id outside the vocabulary."""
+        if self.greedy:  # a one-hot: no law needs to be made
+            return (self.best[rows] == tokens).to(self.adjusted.dtype)
+        inside = tokens < self.laws.shape[-1]
+        return self.laws[rows, torch.where(inside, tokens, 0)] * inside
 
 
 @dataclass
@@ -109,6 +120,12 @@ def probability_of(laws: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     return laws.gather(1, at).squeeze(1) * inside
 
 
+def rows(indices: Sequence[int]) -> slice | list[int]:
+    """An index of these rows: a slice where they are consecutive (a chain), which gives a view and copies nothing."""
+    first, last = indices[0], indices[-1]
+    return slice(first, last + 1) if list(indices) == list(range(first, last + 1)) else list(indices)
+
+
 def walk(tree: DraftTree, scores: Scores, probabilities: torch.Tensor, roll: Roll, rescues: bool = False) -> Verdict:
     """From the root, go down to the first child that is accepted, until none is; emit that node's token.
 
@@ -118,18 +135,18 @@ def walk(tree: DraftTree, scores: Scores, probabilities: torch.Tensor, roll: Rol
     rescues: mark accepted nodes that a lossless rule would have rejected for sure (p = 0) as RESCUED.
     """
     parents = torch.tensor(tree.parents, device=tree.tokens.device).clamp_min(0)
-    p_rows = scores.laws[parents]
-    target = probability_of(p_rows, tree.tokens)
+    target = scores.probability(parents, tree.tokens)
     if tree.draft_laws is None:
         draft, overlap = torch.ones_like(target), target
     else:
         draft = probability_of(tree.draft_laws, tree.tokens[1:])
-        overlap = torch.minimum(p_rows[1:], tree.draft_laws).sum(dim=-1)
+        overlap = torch.minimum(scores.laws[rows(tree.parents[1:])], tree.draft_laws).sum(dim=-1)
         draft, overlap = (torch.cat([target.new_ones(1), t.to(target.dtype)]) for t in (draft, overlap))
-    accept, rolled, tokens, row_max, p, q, overlaps = to_host(
-        probabilities, roll.tensor, tree.tokens, scores.row_max, target, draft, overlap
+    accept, rolled, tokens, row_max, p, q, overlaps, draft_peaks = to_host(
+        probabilities, roll.tensor, tree.tokens, scores.row_max, target, draft, overlap, tree.draft_peaks
     )
     refuse_bad_rows(row_max, "target")
+    refuse_bad_rows(draft_peaks, "draft")
     for node, draft_prob in enumerate(q):
         if not draft_prob > 0:
             raise ValueError(

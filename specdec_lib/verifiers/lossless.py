@@ -2,14 +2,14 @@
 
 Follows Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; Chen et al. 2023 (arXiv 2302.01318), algorithm 2;
 for siblings, SpecInfer (arXiv 2305.09781), section 4.3.
-Left out: block verification, which looks at a whole chain at once.
+Left out: block verification, which looks at a whole chain at once (block.py).
 """
 
 import torch
 
-from specdec_lib.sampling import Chance, normalised, one_hot
+from specdec_lib.sampling import Chance, normalised
 from specdec_lib.tree import DraftTree
-from specdec_lib.verifiers.base import Scores, SureRoll, Verdict, probability_of, walk
+from specdec_lib.verifiers.base import Scores, SureRoll, Verdict, probability_of, rows, walk
 from specdec_lib.verifiers.greedy import matches
 
 
@@ -36,19 +36,27 @@ def accept_and_recover(
     lenience l divides: min(1, p / (l q)), residual unchanged (Leviathan et al., appendix A.5).
     """
     accept = target_laws.new_zeros(len(tree))
-    laws = target_laws.clone()
+    laws, draft_laws = target_laws.clone(), laws_drawn_from(tree, target_laws)
+    tiny = torch.finfo(laws.dtype).tiny  # an id outside the vocabulary has p = q = 0: rejected, and never 0 / 0
     for siblings in _by_rank(tree):
-        nodes = torch.tensor(siblings, device=laws.device)
-        parents = torch.tensor([tree.parents[node] for node in siblings], device=laws.device)
-        tokens, p = tree.tokens[nodes], laws[parents]
-        if tree.draft_laws is None:  # a point mass: q(x) = 1, and rejecting x removes it from p
-            q = one_hot(tokens.clamp_max(p.shape[-1] - 1), p.shape[-1], p.dtype)
-        else:
-            q = tree.draft_laws[nodes - 1].to(p.dtype)
-        ratio = probability_of(p, tokens) / (lenience * probability_of(q, tokens))
+        nodes, drawn = rows(siblings), rows([node - 1 for node in siblings])
+        parents = rows([tree.parents[node] for node in siblings])
+        tokens, p, q = tree.tokens[nodes], laws[parents], draft_laws[drawn]
+        ratio = probability_of(p, tokens) / (lenience * probability_of(q, tokens)).clamp_min(tiny)
         accept[nodes] = ratio.clamp_max(1.0)
         laws[parents] = normalised((p - q).clamp_min(0), fallback=p)
     return accept, laws
+
+
+def laws_drawn_from(tree: DraftTree, like: torch.Tensor) -> torch.Tensor:
+    """q of every proposed node, (nodes - 1, vocabulary), vocabulary and dtype as in `like`.
+
+    A token that was chosen, not drawn, has a point mass: q(x) = 1, and rejecting x removes it from p. An id outside
+    the vocabulary has no mass at all: p is left as it was.
+    """
+    if tree.draft_laws is not None:
+        return tree.draft_laws.to(like.dtype)
+    return (tree.tokens[1:, None] == torch.arange(like.shape[-1], device=like.device)).to(like.dtype)
 
 
 def _by_rank(tree: DraftTree) -> list[list[int]]:
