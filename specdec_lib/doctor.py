@@ -4,27 +4,41 @@ Our own; the measuring is in machine.py.
 Left out: mending what is found (each finding says how).
 """
 
+import contextlib
 import platform
 import shutil
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import torch
 
 from specdec_lib.machine import (
+    NEARLY_FREE,
     OPTIONAL_PACKAGES,
     PASS_SIZES,
     bandwidth_bytes_per_s,
     devices,
     import_error,
     missing_packages,
+    nearly_free,
     package_version,
     pass_times,
     versions,
 )
-from specdec_lib.zoo import PAIRS, Pair, data_folder, load_pair, pair_folders, parameter_bytes, recorded_checksum
+from specdec_lib.theory import best_gamma_from_times
+from specdec_lib.zoo import (
+    Pair,
+    data_folder,
+    load_pair,
+    pair_sources,
+    parameter_bytes,
+    preset,
+    recorded_checksum,
+)
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"  # a note: something is missing that not everybody needs
 ROOMY_BYTES = 2 * 2**30
+ALPHAS = (0.5, 0.6, 0.7, 0.8, 0.9)  # for which the best draft length is given
 MAY_BREAK = ("bitsandbytes",)  # packages whose installed build may not suit the machine
 
 
@@ -74,14 +88,19 @@ class Diagnosis:
                 f"Its weights are {m['weight_bytes'] / 1e6:.1f} MB; memory is copied at "
                 f"{m['bandwidth_bytes_per_s'] / 1e9:.1f} GB/s. Reading them once takes {m['floor_s'] * 1000:.2f} ms: "
                 "the floor of a token, unless they stay in the processor's cache.",
+                f"Nearly free (at most {NEARLY_FREE} T(1)): up to {m['nearly_free_k']} tokens a pass; a good capacity "
+                "for a tree.",
+                f"A draft pass takes {m['draft_s'] * 1000:.2f} ms. Best draft length: "
+                + ", ".join(f"{gamma} at alpha {alpha}" for alpha, gamma in m["best_gamma"].items())
+                + " (0: no draft pays).",
             ]
         return "\n".join([*lines, "", self.verdict])
 
 
 def examine(pair: str = "pocket", repeats: int = 15) -> Diagnosis:
     """Look at everything. ValueError for an unknown pair; anything else that is wrong becomes a finding."""
-    if pair not in PAIRS:
-        raise ValueError(f"unknown pair {pair!r}; choose one of {', '.join(PAIRS)}")
+    with contextlib.suppress(FileNotFoundError):  # no data folder: a finding, below
+        preset(pair)
     found = Diagnosis([*_packages(), *_machine(), *_data()])
     models = _load(pair, found.findings)
     if models is not None:
@@ -90,12 +109,21 @@ def examine(pair: str = "pocket", repeats: int = 15) -> Diagnosis:
 
 
 def measure(pair: Pair, repeats: int, context: int = 64) -> dict:
-    """T(k) of the target, the bandwidth, and the floor that it sets for a token."""
+    """T(k) of the target, D(1) of the draft, the bandwidth, the floor that it sets for a token, and what follows.
+
+    best_gamma: for several alphas, the draft length with the highest predicted speed-up from T(k) and D(1); the loop's
+    own time comes on top.
+    """
     weights = parameter_bytes(pair.target.model)
     bandwidth = bandwidth_bytes_per_s(pair.target.device)
     times = pass_times(pair.target, PASS_SIZES, context, repeats)
+    draft = pass_times(pair.draft, (1,), context, repeats)[1]
+    longest = max(times) - 1
     return {
         "pass_s": {str(k): seconds for k, seconds in times.items()},
+        "draft_s": draft,
+        "nearly_free_k": nearly_free(times),
+        "best_gamma": {str(alpha): best_gamma_from_times([alpha] * longest, times, draft) for alpha in ALPHAS},
         "repeats": repeats,
         "context": context,
         "weight_bytes": weights,
@@ -161,8 +189,8 @@ def _load(pair: str, findings: list[Finding]) -> Pair | None:
     except (ValueError, OSError) as error:
         findings.append(Finding("weights", PROBLEM, " ".join(str(error).split())))
         return None
-    for folder, (role, checksum) in zip(pair_folders(pair), models.checksums.items(), strict=True):
-        recorded = recorded_checksum(folder / "model.safetensors") is not None
+    for source, (role, checksum) in zip(pair_sources(pair), models.checksums.items(), strict=True):
+        recorded = isinstance(source, Path) and recorded_checksum(source / "model.safetensors") is not None
         says = f"{pair}: sha256 {checksum[:12]}... " + ("as recorded" if recorded else "with none recorded to compare")
         findings.append(Finding(f"{role} weights", OK if recorded else NOTE, says))
     return models

@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import torch
 from specdec_lib.model import Model
 
 PASS_SIZES = (1, 2, 4, 8, 16, 32, 64)
+NEARLY_FREE = 1.25  # a pass may cost so many times T(1) and still count as nearly free
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
 # name: what it is for. Nothing in the course's core needs them.
 OPTIONAL_PACKAGES = {
@@ -138,6 +139,16 @@ def pass_times(model: Model, ks: Sequence[int] = PASS_SIZES, context: int = 64, 
                 seconds[k].append(taken)
     model.start()
     return {k: statistics.median(taken) for k, taken in seconds.items()}
+
+
+def nearly_free(times: Mapping[int, float]) -> int:
+    """The largest k measured up to which every pass costs at most 1.25 T(1): so many nodes a tree may well have."""
+    free = 1
+    for k in sorted(times):
+        if times[k] > NEARLY_FREE * times[1]:
+            break
+        free = k
+    return free
 
 
 def now(device: torch.device) -> float:

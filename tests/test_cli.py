@@ -21,6 +21,7 @@ from specdec_lib.decode import Session, decode
 from specdec_lib.drafters import ModelDrafter
 from specdec_lib.model import TableModel
 from specdec_lib.sampling import LogitsError
+from specdec_lib.theory import best_gamma_from_times
 from specdec_lib.trace import Trace
 
 QUESTION = "ana earns 10 dollars a day. ana works 4 days. sam gives ana 24 dollars. how many dollars does ana have?"
@@ -36,7 +37,7 @@ def pair():
 @pytest.fixture
 def run(pair, monkeypatch):
     """Call the command line in this process, on a pair that is loaded once: run("generate", "...") -> result."""
-    monkeypatch.setattr(zoo, "load_pair", lambda name: zoo.pair_folders(name) and pair)
+    monkeypatch.setattr(zoo, "load_pair", lambda name: zoo.pair_sources(name) and pair)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
 
@@ -393,6 +394,10 @@ def test_doctor_says_ready_and_measures(run, pair, monkeypatch, quick_doctor, tm
     assert list(found["pass_s"]) == ["1", "2", "4", "8", "16", "32", "64"]
     assert all(seconds > 0 for seconds in found["pass_s"].values())
     assert found["floor_s"] == found["weight_bytes"] / found["bandwidth_bytes_per_s"]
+    times = {int(k): seconds for k, seconds in found["pass_s"].items()}
+    assert found["nearly_free_k"] == machine.nearly_free(times)
+    longest = [best_gamma_from_times([float(a)] * 63, times, found["draft_s"]) for a in found["best_gamma"]]
+    assert list(found["best_gamma"].values()) == longest == sorted(longest)
     assert found["weight_bytes"] == zoo.parameter_bytes(pair.target.model)
     assert {row["state"] for row in found["rows"]} <= {"ok", "note"}
 
@@ -423,6 +428,7 @@ def gone(folder):
 def test_doctor_and_generate_fail_clearly_without_whole_weights(monkeypatch, quick_doctor, tmp_path, harm, words):
     data = tmp_path / "data"
     shutil.copytree(zoo.data_folder() / "pocket", data / "pocket")
+    shutil.copy(zoo.data_folder() / "presets.toml", data)
     sums = [
         f"{sha256(data / 'pocket' / name / 'model.safetensors')}  {name}/model.safetensors\n"
         for name in ("target", "draft")
@@ -462,6 +468,19 @@ def test_doctor_refuses_an_unknown_pair(run):
 
 
 # ---- machine and provenance ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("times", "free"),
+    [
+        ({1: 4.0, 2: 4.0, 4: 5.0, 8: 5.1}, 4),
+        ({1: 4.0, 2: 5.1, 4: 4.0}, 1),  # a dip later on is noise, not a gift
+        ({1: 4.0}, 1),
+        ({8: 4.1, 1: 4.0}, 8),
+    ],
+)
+def test_nearly_free_ends_where_a_pass_costs_more_than_a_quarter_more(times, free):
+    assert machine.nearly_free(times) == free
 
 
 def test_a_broken_import_is_told_by_its_last_line():
@@ -549,6 +568,6 @@ def test_the_module_and_its_exit_statuses_as_a_shell_sees_them(tmp_path):
     wrong = in_a_process("generate", "leo", "--method", "magic")
     assert wrong.returncode == 2 and wrong.stderr.startswith("specdec: unknown method 'magic'") and wrong.stdout == ""
     failed = in_a_process("generate", "leo", env={**os.environ, "SPECDEC_DATA": str(tmp_path)})
-    assert failed.returncode == 1 and "no weights" in failed.stderr and "Traceback" not in failed.stderr
+    assert failed.returncode == 1 and "presets.toml" in failed.stderr and "Traceback" not in failed.stderr
     right = in_a_process("generate", QUESTION, *FEW)
     assert right.returncode == 0 and right.stdout.strip() and "\x1b" not in right.stdout
