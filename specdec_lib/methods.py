@@ -6,8 +6,15 @@ Left out: loading models (zoo.py) and running a method (decode.py).
 
 from dataclasses import dataclass
 
-from specdec_lib.drafters import Drafter, ModelDrafter, NoDrafter
-from specdec_lib.verifiers import GreedyMatch, Lenience, LosslessRejection, Verifier
+from specdec_lib.drafters import (
+    ConfidenceStop,
+    Drafter,
+    HeuristicLength,
+    LengthController,
+    ModelDrafter,
+    NoDrafter,
+)
+from specdec_lib.verifiers import BlockVerification, GreedyMatch, Lenience, LosslessRejection, Verifier
 from specdec_lib.zoo import Pair
 
 GAMMA = 8  # draft length unless a method or a pair says otherwise
@@ -17,6 +24,10 @@ METHODS = {
     "autoregressive": ("plain decoding with the target alone", {}),
     "greedy": ("draft, then keep what equals the target's argmax (temperature 0)", {"gamma": GAMMA}),
     "lossless": ("draft, then rejection sampling: the target's law exactly", {"gamma": GAMMA}),
+    "block": ("draft, then judge the chain as a whole: the target's law exactly", {"gamma": GAMMA}),
+    "heuristic": ("lossless; 2 drafts more after a round of all accepted, else 1 fewer", {"gamma": GAMMA}),
+    "confidence": ("lossless; drafts up to the first token below threshold", {"gamma": GAMMA, "threshold": 0.4}),
+    "controller": ("lossless; the best draft length for alpha so far and c", {"gamma": GAMMA, "c": 0.1}),
     "lenience": ("rejection sampling made lenient: lossy, 1 is lossless", {"gamma": GAMMA, "lenience": 0.1}),
 }
 
@@ -62,10 +73,26 @@ def parse_method(text: str, known: dict[str, tuple[str, dict]] = METHODS) -> tup
 def build_method(text: str, pair: Pair) -> Method:
     """A method on a pair's models."""
     name, knobs = parse_method(text)
-    drafter = NoDrafter() if name == "autoregressive" else ModelDrafter(pair.draft, knobs["gamma"])
-    verifier: Verifier = LosslessRejection()
-    if name == "greedy":
-        verifier = GreedyMatch()
-    elif name == "lenience":
-        verifier = Lenience(knobs["lenience"])
+    drafter, verifier = _parts(name, knobs, pair)
     return Method(name, knobs, drafter, verifier)
+
+
+def _parts(name: str, knobs: dict[str, float], pair: Pair) -> tuple[Drafter, Verifier]:
+    match name:
+        case "autoregressive":
+            return NoDrafter(), LosslessRejection()
+        case "heuristic":
+            return HeuristicLength(pair.draft, **knobs), LosslessRejection()
+        case "confidence":
+            return ConfidenceStop(pair.draft, **knobs), LosslessRejection()
+        case "controller":
+            return LengthController(pair.draft, **knobs), LosslessRejection()
+    drafter = ModelDrafter(pair.draft, knobs["gamma"])
+    match name:
+        case "greedy":
+            return drafter, GreedyMatch()
+        case "block":
+            return drafter, BlockVerification()
+        case "lenience":
+            return drafter, Lenience(knobs["lenience"])
+    return drafter, LosslessRejection()

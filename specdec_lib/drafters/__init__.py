@@ -1,6 +1,16 @@
-"""Drafters: one a file. Read base.py, then model.py."""
+"""Drafters: one a file. Read base.py, then model.py, adaptive.py."""
 
+from specdec_lib.drafters.adaptive import ConfidenceStop, HeuristicLength, LengthController
 from specdec_lib.drafters.base import DraftContext, Drafter, Feedback, NoDrafter
 from specdec_lib.drafters.model import ModelDrafter
 
-__all__ = ["DraftContext", "Drafter", "Feedback", "ModelDrafter", "NoDrafter"]
+__all__ = [
+    "ConfidenceStop",
+    "DraftContext",
+    "Drafter",
+    "Feedback",
+    "HeuristicLength",
+    "LengthController",
+    "ModelDrafter",
+    "NoDrafter",
+]
