@@ -1,10 +1,13 @@
-"""Intervals for measured shares.
+"""Intervals for measured shares and ratios.
 
-Follows Wilson 1927.
+Follows Wilson 1927 and Efron 1979.
 Left out: any test of a hypothesis.
 """
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
 
 Z95 = 1.959963984540054
 
@@ -17,3 +20,18 @@ def share_interval(successes: int, n: int) -> tuple[float, float] | None:
     centre = (p + z2 / (2 * n)) / (1 + z2 / n)
     half = Z95 / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def ratio_interval(
+    above: Sequence[float], below: Sequence[float], seed: int = 0, resamples: int = 2000
+) -> tuple[float, float]:
+    """95 % percentile bootstrap of sum(above) / sum(below), whose items are paired and drawn together.
+
+    ValueError for lists of different lengths, or for fewer than two items.
+    """
+    if len(above) != len(below) or len(above) < 2:
+        raise ValueError(f"an interval needs two or more pairs; got {len(above)} and {len(below)} numbers")
+    drawn = np.random.default_rng(seed).integers(len(above), size=(resamples, len(above)))
+    ratios = np.asarray(above, float)[drawn].sum(axis=1) / np.asarray(below, float)[drawn].sum(axis=1)
+    low, high = np.quantile(ratios, (0.025, 0.975))
+    return float(low), float(high)
