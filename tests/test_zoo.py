@@ -39,6 +39,7 @@ def save(folder, model, tokens=TOKENS, **kwargs):
 @pytest.fixture
 def data(tmp_path, monkeypatch):
     """A data folder with a tiny pair: 9 tokens; the target has 12 rows, the draft 10."""
+    shutil.copy(zoo.data_folder() / "presets.toml", tmp_path)
     save(tmp_path / "pocket/target", llama(seed=1, vocab=12), template=TEMPLATE)
     save(tmp_path / "pocket/draft", llama(seed=2, vocab=10))
     monkeypatch.setenv("SPECDEC_DATA", str(tmp_path))

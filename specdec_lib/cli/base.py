@@ -27,6 +27,12 @@ app = typer.Typer(
 )
 
 PairOption = Annotated[str, typer.Option("--pair", help="The target and its draft, by name.", show_default=True)]
+TargetOption = Annotated[
+    str | None, typer.Option(metavar="MODEL", help="Instead of --pair: a folder or hub name, may end in :nf4 or :int8.")
+]
+DraftOption = Annotated[
+    str | None, typer.Option(metavar="MODEL", help="The draft that goes with --target; may also end in :layers=N.")
+]
 SeedOption = Annotated[int, typer.Option("--seed", help="Drives every draw: same seed, same result.")]
 JsonOption = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write the results with their provenance as JSON.")
@@ -96,22 +102,33 @@ def writable(*files: Path | None) -> None:
             raise ValueError(f"cannot write {file}: {'it is a folder' if file.is_dir() else 'its folder is not there'}")
 
 
-def load(pair: str):
-    """The pair; a ValueError for an unknown name, a Failure for anything wrong with its files."""
-    from specdec_lib.zoo import load_pair
+def load(pair: str, target: str | None = None, draft: str | None = None):
+    """The pair by name, or these two models; a ValueError for bad names, a Failure for what is wrong with a preset."""
+    from specdec_lib.zoo import load_custom, load_pair
 
-    return from_files(pair, lambda: load_pair(pair))
+    if target is None and draft is None:
+        return from_files(pair, lambda: load_pair(pair))
+    if target is None or draft is None:
+        raise ValueError("--target and --draft go together: give both, or neither to use --pair")
+    return load_custom(target, draft)
+
+
+def say_how(models) -> None:
+    """Name what figures of these models are made with, where that is not plain float32."""
+    if models.note or set(models.dtypes.values()) - {"float32"}:
+        how = [f"{role} in {dtype}" for role, dtype in models.dtypes.items()]
+        say(f"{models.name}: {'; '.join([*how, *filter(None, [models.note])])}")
 
 
 def from_files(pair: str, load: Callable):
     """load(), with anything wrong with a known pair's files as a Failure."""
-    from specdec_lib.zoo import PAIRS
+    from specdec_lib.presets import UnknownPair
 
     try:
         return load()
+    except UnknownPair:
+        raise
     except (ValueError, OSError) as error:
-        if pair not in PAIRS:
-            raise
         raise Failure(f"pair {pair} cannot be loaded: {_one_line(error)}") from error
 
 

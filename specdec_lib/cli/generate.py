@@ -14,13 +14,28 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specdec_lib.cli.base import JsonOption, PairOption, SeedOption, command, load, read_text, say, short, writable
+from specdec_lib.cli.base import (
+    DraftOption,
+    JsonOption,
+    PairOption,
+    SeedOption,
+    TargetOption,
+    command,
+    load,
+    read_text,
+    say,
+    say_how,
+    short,
+    writable,
+)
 
 
 @command("""
 specdec generate "ana earns 10 dollars a day. ana works 4 days. how many dollars does ana have?"
 specdec generate --method lossless:gamma=4 --temperature 1 --seed 7 "leo has 43 nuts. ..."
 specdec generate --file prompts.txt --json results.json --trace traces.jsonl
+specdec generate --pair smollm2 "Why is the sky blue?"
+specdec generate --target FOLDER_OR_HUB_NAME --draft OTHER:nf4 "Why is the sky blue?"
 echo "leo has 43 nuts. ..." | specdec generate -
 """)
 def generate(
@@ -32,6 +47,8 @@ def generate(
     raw: Annotated[bool, typer.Option("--raw", help="Take prompts as they are: no chat template.")] = False,
     method: Annotated[str, typer.Option(help="A method with its knobs; `specdec methods` lists them.")] = "lossless",
     pair: PairOption = "pocket",
+    target: TargetOption = None,
+    draft: DraftOption = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Sample among the likeliest tokens that make up p.")] = None,
@@ -63,7 +80,7 @@ def generate(
 
     from specdec_lib.decode import Session, Stops, check_prompt
     from specdec_lib.methods import build_method, parse_method
-    from specdec_lib.provenance import provenance, write_results
+    from specdec_lib.provenance import write_results
     from specdec_lib.sampling import SamplingSettings
 
     parse_method(method)
@@ -71,7 +88,7 @@ def generate(
     settings.processors()  # refuses bad values now, before models are loaded
     if temperature == 0 and (top_k, top_p, min_p) != (None, None, None):
         say("note: at temperature 0 the likeliest token is taken; --top-k, --top-p and --min-p change nothing")
-    models = load(pair)
+    models = load(pair, target, draft)
     chosen = build_method(method, models)
     prompts = []
     for i, text in enumerate(asked):
@@ -82,10 +99,13 @@ def generate(
     _warn_of_unknown_words(models, asked)
 
     arguments = {
-        "pair": pair, "method": chosen.label, **asdict(settings), "max_new_tokens": max_new_tokens,
+        "pair": models.name, "method": chosen.label, **asdict(settings), "max_new_tokens": max_new_tokens,
         "stop": stop or [], "raw": raw, "file": None if file is None else str(file),
     }  # fmt: skip
-    origin = provenance(arguments, seed, models.target.device, models.target.model.dtype)
+    if target is not None:
+        arguments |= {"target": target, "draft": draft}
+    origin = models.provenance(arguments, seed)
+    say_how(models)
     stops = Stops(models.stops.eos_token_ids, tuple(stop or ()), models.tokenizer)
     stream, rows = _Stream(models.tokenizer), []
     try:

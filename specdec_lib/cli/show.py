@@ -29,14 +29,18 @@ def show(
 
     from specdec_lib import render
     from specdec_lib.trace import Trace
-    from specdec_lib.zoo import load_tokenizer, pair_folders
+    from specdec_lib.zoo import load_tokenizer, pair_sources, parse_model
 
     traces = Trace.load_all(trace)
     if index >= len(traces):
         raise ValueError(f"{trace} has no trace {index}: it holds {len(traces)}, counted from 0")
     chosen = traces[index]
-    name = pair or chosen.provenance.get("arguments", {}).get("pair") or "pocket"
-    tokenizer = from_files(name, lambda: load_tokenizer(pair_folders(name)[0]))
+    arguments = chosen.provenance.get("arguments", {})
+    name = pair or arguments.get("pair") or "pocket"
+    if pair is None and arguments.get("target"):
+        tokenizer = load_tokenizer(parse_model(arguments["target"]).source())
+    else:
+        tokenizer = from_files(name, lambda: load_tokenizer(pair_sources(name)[0]))
     largest = max([*chosen.prompt, *chosen.ids, *(token for r in chosen.rounds for token in r.tokens)])
     if largest >= len(tokenizer):
         raise ValueError(f"{trace} holds token {largest}, which pair {name} does not have; name its pair with --pair")
