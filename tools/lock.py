@@ -67,7 +67,7 @@ def main() -> int:
     try:
         pins = closure(wanted_by_project())
     except LookupError as problem:
-        print(f"error: {problem}\ndo:    .venv/bin/python -m pip install -e '.[dev,quant]', then lock again")
+        print(f"error: {problem}\ndo:    .venv/bin/python -m pip install -e '.[dev,quant,smollm2]', then lock again")
         return 1
     (ROOT / "requirements.txt").write_text(text_of(pins))
     print(f"requirements.txt: {len(pins)} packages")
