@@ -1,0 +1,76 @@
+"""Tasks to benchmark on: the pocket world's problems, or prompts from a file, some of every kind.
+
+Our own; the six kinds in data/prompts/chat.jsonl are those of Spec-Bench (Xia et al. 2024, arXiv 2401.07851).
+Left out: turning a prompt into ids (zoo.Pair.prompt).
+"""
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from specdec_lib.pocket.world import Problem, problems
+from specdec_lib.zoo import data_folder
+
+CHAT = Path("prompts") / "chat.jsonl"  # under data/: the prompts for models that read plain English
+
+
+@dataclass(frozen=True)
+class Task:
+    """A prompt, the kind it is of, and for a pocket pair the problem, which can be checked."""
+
+    prompt: str
+    group: str
+    problem: Problem | None = None
+
+
+def choose_tasks(pair: str, n: int, seed: int, file: Path | None = None) -> list[Task]:
+    """n tasks, chosen by the seed: a pocket pair's held-out problems, or prompts of a file (data/prompts/chat.jsonl
+    unless given), the groups taking turns.
+
+    ValueError for n below 1, for more than the file holds, and for a file that is not a list of prompts.
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ValueError(f"n, the number of prompts, must be a whole number, 1 or more; got {n!r}")
+    if file is None and pair.startswith("pocket"):
+        return [Task(problem.question, problem.family, problem) for problem in problems("test", n, seed)]
+    file = file or data_folder() / CHAT
+    found = read_tasks(file)
+    if n > len(found):
+        raise ValueError(f"{file} holds {len(found)} prompts, not {n}; ask for at most {len(found)}, or add some")
+    return _in_turns(found, seed)[:n]
+
+
+def read_tasks(file: Path) -> list[Task]:
+    """The prompts of a JSONL file: {"prompt": "...", "group": "..."}, a line each; the group may be left out."""
+    found = []
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not a text file (UTF-8)") from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{file}, line {number}, is not JSON: {error}") from error
+        prompt = entry.get("prompt") if isinstance(entry, dict) else None
+        group = entry.get("group", "all") if isinstance(entry, dict) else None
+        if not isinstance(prompt, str) or not prompt.strip() or not isinstance(group, str):
+            raise ValueError(f'{file}, line {number}: give {{"prompt": "...", "group": "..."}}, both texts')
+        found.append(Task(prompt, group))
+    if not found:
+        raise ValueError(f"{file} holds no prompt")
+    return found
+
+
+def _in_turns(tasks: list[Task], seed: int) -> list[Task]:
+    """Shuffled within each group; one of every group, then a second one of every group, and so on."""
+    rng, groups = random.Random(seed), {}
+    for task in tasks:
+        groups.setdefault(task.group, []).append(task)
+    for members in groups.values():
+        rng.shuffle(members)
+    ranked = [(rank, task) for members in groups.values() for rank, task in enumerate(members)]
+    return [task for _, task in sorted(ranked, key=lambda pair: pair[0])]
