@@ -134,6 +134,8 @@ def walk(tree: DraftTree, scores: Scores, probabilities: torch.Tensor, roll: Rol
     no child of that node is accepted. The one device-to-host copy of a round is here.
     rescues: mark accepted nodes that a lossless rule would have rejected for sure (p = 0) as RESCUED.
     """
+    if len(tree) == 1:
+        return _plain_step(tree, scores, roll)
     parents = torch.tensor(tree.parents, device=tree.tokens.device).clamp_min(0)
     target = scores.probability(parents, tree.tokens)
     if tree.draft_laws is None:
@@ -167,3 +169,11 @@ def walk(tree: DraftTree, scores: Scores, probabilities: torch.Tensor, roll: Rol
             break
     kind = RECOVERED if tree.children[node] else BONUS
     return Verdict(path, roll.token(node), kind, outcomes, [int(t) for t in tokens], p, q, overlaps)
+
+
+def _plain_step(tree: DraftTree, scores: Scores, roll: Roll) -> Verdict:
+    """The walk where nothing was proposed: what plain decoding does at every step, so no more than it needs."""
+    rolled, tokens, row_max = to_host(roll.tensor, tree.tokens, scores.row_max)
+    refuse_bad_rows(row_max, "target")
+    roll.host(rolled)
+    return Verdict([], roll.token(0), BONUS, {}, [int(tokens[0])], [0.0], [1.0], [0.0])
