@@ -141,7 +141,7 @@ def parse_model(text: str) -> ModelSpec:
         chosen["layers"] = int(layers)
     else:
         where = text
-    if Path(where).expanduser().is_dir():
+    if where and Path(where).expanduser().is_dir():
         return ModelSpec(folder=str(Path(where).expanduser().resolve()), **chosen)
     owner, slash, name = where.partition("/")
     if not slash or not owner or not name or "/" in name or owner.startswith((".", "~")) or ":" in where:

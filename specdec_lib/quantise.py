@@ -48,6 +48,7 @@ def require_packages() -> None:
             f"a model in 4 or 8 bits needs {' and '.join(missing)}, not installed here: pip install "
             f"{' '.join(missing)}, and restart the kernel; the pocket pair and unquantised models need neither"
         )
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it names absent kernels, and every cast of an input
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -57,7 +58,6 @@ def require_packages() -> None:
             f"bitsandbytes {package_version('bitsandbytes')} cannot be imported on this machine ({error}), so no model "
             "in 4 or 8 bits; the pocket pair and unquantised models do without it"
         ) from error
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it says at every pass that it casts its inputs
 
 
 def dtype_name(dtype: torch.dtype, kind: str | None = None) -> str:

@@ -10,7 +10,7 @@ import json
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -101,6 +101,13 @@ def load_pair(name: str = "pocket", device: str | None = None) -> Pair:
 def load_custom(target: str, draft: str, device: str | None = None) -> Pair:
     """Any two models: local folders or hub repositories, with :nf4, :int8 or :layers=N. Errors as load_pair."""
     return _pair(f"{target} + {draft}", parse_model(target), parse_model(draft), device or "best", TOKENS)
+
+
+def load_selfdraft(name: str, quantise: str | None = None, layers: int | None = None) -> Pair:
+    """A preset's target with its own weights as draft: quantised, or its first layers. Errors as load_pair."""
+    chosen = preset(name)
+    draft = replace(chosen.target, quantise=quantise, layers=layers)
+    return _pair(f"{name}, {draft.name} as draft", chosen.target, draft, chosen.device, chosen.tokens)
 
 
 def pair_sources(name: str) -> list[Path | str]:
@@ -358,5 +365,17 @@ class quiet:
 
 
 def parameter_bytes(model: PreTrainedModel) -> int:
-    """Bytes that one pass must read: every parameter once (tied matrices count once)."""
-    return sum(p.numel() * p.element_size() for p in model.parameters())
+    """Bytes that one pass must read: every parameter once (tied matrices count once), nf4 with its scales."""
+    return sum(_bytes(parameter) for parameter in model.parameters())
+
+
+def added_bytes(model: PreTrainedModel, beside: PreTrainedModel) -> int:
+    """Bytes of the parameters that a model does not share with another one."""
+    shared = {id(parameter) for parameter in beside.parameters()}
+    return sum(_bytes(parameter) for parameter in model.parameters() if id(parameter) not in shared)
+
+
+def _bytes(parameter: torch.nn.Parameter) -> int:
+    state = getattr(parameter, "quant_state", None)  # nf4: bitsandbytes keeps the scales beside the packed weights
+    scales = 0 if state is None else state.absmax.numel() * state.absmax.element_size()
+    return parameter.numel() * parameter.element_size() + scales
