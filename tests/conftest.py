@@ -1,9 +1,21 @@
-"""What all tests share: Ctrl-C works in the processes that they start, also when the tests run in the background.
+"""What all tests share: SmolLM2 where it has been fetched, and Ctrl-C that works in the processes that they start.
 
 Our own. A shell starts background commands with SIGINT ignored, and a child inherits that; a handler it does not.
-Left out: fixtures, which stand beside their tests.
+Left out: fixtures of one file, which stand there.
 """
 
 import signal
 
+import pytest
+
+from specdec_lib import smollm2
+
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def real_smollm2():
+    """The folder of SmolLM2-135M-Instruct; the test is skipped where it has not been fetched."""
+    if not smollm2.is_there():
+        pytest.skip("SmolLM2 is not in the cache: make smollm2")
+    return smollm2.model_folder()
