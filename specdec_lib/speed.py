@@ -40,7 +40,7 @@ class Call:
 
 @dataclass
 class Costs:
-    """T(k) of the target and D(1) of the draft at each draft length, as measured after each repeat."""
+    """T(k) of the target and D(1) of the draft at each draft length, as measured after each prompt."""
 
     measured: list[tuple[int, dict[int, float], dict[int, float | None]]] = field(default_factory=list)
 
@@ -49,8 +49,8 @@ class Costs:
 
     @property
     def context(self) -> int:
-        """Tokens before each measured pass."""
-        return self.measured[0][0]
+        """Tokens before a measured pass: the median."""
+        return int(statistics.median(m[0] for m in self.measured))
 
     @property
     def target_s(self) -> dict[int, float]:
@@ -283,67 +283,66 @@ def draft_over_target(rounds: list, plain_rounds: list) -> float | None:
 # ---- in words --------------------------------------------------------------------------------------------------
 
 
+SPEEDS_LEGEND = """\
+speed-up: tokens a second over plain decoding's, a ratio of totals over whole calls, prefill included; its interval is
+a bootstrap over prompts. MAT, kept: a round, the prefill not counted. predicted: E[emitted] T(1) / (gamma D(1) +
+T(gamma + 1)); formula: with acceptances taken as independent. right: final numbers; same text: as plain decoding's.
+"""
+REASONS_LEGEND = """
+rounds: speed-up of the rounds alone. attained: that over the prediction; it is cut (below 1 where answers end inside
+a round) x plain (a plain step over T(1)) x round (a round as predicted over as measured). d/s/v/o: share of the
+rounds' time in draft, score, verify, other; prefill: of the whole time. The last four come from {watched} prompts
+answered beforehand: tokens, passes of target and draft, share of the time outside these passes."""
+
+
 def name_of(row: dict) -> str:
     """The method with its knobs."""
     return method_label(row["method"], {k: v for k, v in row["settings"].items() if k != "temperature"})
 
 
 def table(found: dict) -> str:
-    """The results as plain text: every arm, also those that lose."""
+    """The results as plain text: every arm, also those that lose, and below it what explains each speed-up."""
     rows = found["rows"]
     width = max(len(name_of(row)) for row in rows)
     lines = [
         f"{'':{width}} {'tok/s':>7} {'speed-up':>8} {'95 % interval':>14} {'MAT':>5} {'kept':>5} {'alpha':>5} {'c':>5} "
-        f"{'predicted':>9} {'attained':>8} {'formula':>7} {'d/s/v/o %':>12} {'right':>5} {'same text':>9}"
+        f"{'predicted':>9} {'formula':>7} {'right':>5} {'same text':>9}"
     ]
     for row in rows:
-        share = row["share"] and "/".join(f"{100 * part:.0f}" for part in row["share"].values())
         lines.append(
             f"{name_of(row):{width}} {_n(row['tok_per_s'], 7, 1)} {_n(row['speedup'], 8)} "
             f"{_interval(row['speedup_interval']):>14} {_n(row['mat'], 5)} {_n(row['kept'], 5)} {_n(row['alpha'], 5)} "
-            f"{_n(row['c'], 5)} {_n(row['predicted_speedup'], 9)} {_n(row['attained'], 8)} "
-            f"{_n(row['formula_speedup'], 7)} {share or '-':>12} {_n(row['accuracy'], 5)} {_n(row['same_text'], 9)}"
+            f"{_n(row['c'], 5)} {_n(row['predicted_speedup'], 9)} {_n(row['formula_speedup'], 7)} "
+            f"{_n(row['accuracy'], 5)} {_n(row['same_text'], 9)}"
         )
-    lines += ["", *explanations(found)]
-    return "\n".join(lines)
+    slower = [name_of(row) for row in rows if row["speedup"] is not None and row["speedup"] < 1]
+    lines += [f"Slower than plain decoding here: {', '.join(slower)}."] if slower else []
+    stopped = " (stopped early)" if found["interrupted"] else ""
+    lines += [
+        "",
+        f"{found['n']} prompts, {found['repeats']} repeats{stopped}, interleaved; T, D after {found['context']} tokens.",
+        SPEEDS_LEGEND,
+        f"{'':{width}} {'rounds':>7} {'attained':>8} {'cut':>5} {'plain':>5} {'round':>5} {'d/s/v/o %':>12} "
+        f"{'prefill':>7} {'tokens':>6} {'target':>6} {'draft':>6} {'outside':>7}",
+    ]
+    for row in rows:
+        e, w = row["explained"] or dict.fromkeys(("cut", "plain_step", "round")), row["watched"]
+        share = "/".join(f"{100 * part:.0f}" for part in row["share"].values()) if row["share"] else "-"
+        lines.append(
+            f"{name_of(row):{width}} {_n(row['rounds_speedup'], 7)} {_n(row['attained'], 8)} {_n(e['cut'], 5)} "
+            f"{_n(e['plain_step'], 5)} {_n(e['round'], 5)} {share:>12} {_percent(row['prefill_share']):>7} "
+            f"{w['tokens']:6} {w['target_passes']:6} {_n(w['draft_passes'], 6, 0)} {_percent(w['outside_passes']):>7}"
+        )
+    return "\n".join([*lines, REASONS_LEGEND.format(watched=rows[0]["watched"]["prompts"])])
 
 
 def _n(value: float | None, width: int, digits: int = 2) -> str:
     return f"{'-' if value is None else f'{value:.{digits}f}':>{width}}"
 
 
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
 def _interval(bounds: list[float] | None) -> str:
     return "-" if bounds is None else f"{bounds[0]:.2f} to {bounds[1]:.2f}"
-
-
-def explanations(found: dict) -> list[str]:
-    """What the columns mean, and for each predicted method what lies between prediction and measurement."""
-    n, repeats = found["n"], found["repeats"]
-    lines = [
-        f"{n} prompts, {repeats} repeats" + (" (stopped early)" if found["interrupted"] else "") + ", interleaved. "
-        "speed-up: new tokens a second over plain decoding's,",
-        "a ratio of totals, whole calls with their prefill; interval: bootstrap over prompts. MAT: without prefill.",
-        "d/s/v/o: share of the rounds' time in draft, score, verify, other. predicted: E[emitted] T(1) / (gamma D(1) + "
-        "T(gamma + 1)),",
-        f"T and D measured after {found['context']} tokens; attained: the rounds' speed-up, without prefill, over it; "
-        "formula: independent acceptances.",
-    ]
-    for row in found["rows"]:
-        if row["explained"]:
-            e = row["explained"]
-            lines.append(
-                f"{name_of(row)}: attained {row['attained']:.2f} = {e['cut']:.2f} (answers end inside a round) x "
-                f"{e['plain_step']:.2f} (a plain step over T(1)) x {e['round']:.2f} (a round, predicted over measured)"
-                f". Rounds alone {row['rounds_speedup']:.2f}, with prefill "
-                f"({100 * row['prefill_share']:.0f} % of the time) {row['speedup']:.2f}."
-            )
-    watched = [(name_of(row), row["watched"]) for row in found["rows"]]
-    lines.append(f"Counted on {watched[0][1]['prompts']} prompts beforehand:")
-    for name, w in watched:
-        outside = "" if w["outside_passes"] is None else f", {100 * w['outside_passes']:.1f} % of the time outside them"
-        passes = f"{w['target_passes']} target and {w['draft_passes']} draft passes"
-        lines.append(f"  {name}: {w['tokens']} tokens in {passes}{outside}")
-    slower = [name_of(row) for row in found["rows"] if row["speedup"] is not None and row["speedup"] < 1]
-    if slower:
-        lines.append(f"Slower than plain decoding here: {', '.join(slower)}.")
-    return lines

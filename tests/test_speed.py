@@ -179,10 +179,11 @@ def test_a_draft_length_that_changes_has_c_but_no_prediction_and_a_drafter_witho
         assert {row[name] for name in ("predicted_speedup", "formula_speedup", "attained", "explained")} == {None}
 
 
-def test_costs_are_medians_over_the_repeats():
+def test_costs_are_medians_over_the_prompts():
     found = Costs()
-    for one, draft in ((1.0, 0.1), (9.0, 0.9), (2.0, 0.2)):
-        found.add(40, {1: one, 3: 2 * one}, {2: draft, 4: None})
+    for context, one, draft in ((30, 1.0, 0.1), (90, 9.0, 0.9), (40, 2.0, 0.2)):
+        found.add(context, {1: one, 3: 2 * one}, {2: draft, 4: None})
+    assert found.context == 40
     assert found.target_s == {1: 2.0, 3: 4.0}
     assert found.draft_step_s == {2: 0.2}  # 4 did not fit the draft
 

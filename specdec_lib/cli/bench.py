@@ -1,0 +1,85 @@
+"""`specdec bench`.
+
+Our own.
+Left out: the run (bench.py) and its figures (speed.py).
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specdec_lib.cli.base import JsonOption, PairOption, SeedOption, command, load, say_how, writable
+
+POCKET_TOKENS, OTHER_TOKENS = 260, 128  # the longest right answer of the pocket world is shorter
+
+
+@command("""
+specdec bench --n 20 --json bench.json
+specdec bench --methods greedy,lenience:lenience=0.1,gamma=4,hf-assisted --gamma 8
+specdec bench --pair pocket --temperature 1 --n 8 --repeats 2
+""")
+def bench(
+    pair: PairOption = "pocket",
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="Methods with their knobs (`specdec methods`), and hf-generate, hf-assisted, hf-lookup. Default: "
+            "plain decoding, Hugging Face's three, and the lossless ones for this temperature.",
+        ),
+    ] = None,
+    n: Annotated[int, typer.Option("--n", help="How many prompts.", min=1)] = 24,
+    seed: SeedOption = 0,
+    tasks: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help='Prompts, {"prompt": ..., "group": ...} a line. Default: held-out problems for a pocket pair, '
+            "data/prompts/chat.jsonl else.",
+        ),
+    ] = None,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    gamma: Annotated[
+        int | None, typer.Option(help="Draft length of every method that has one and was not given its own.", min=1)
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option(
+            help=f"The longest answer. Default: {POCKET_TOKENS} for a pocket pair, {OTHER_TOKENS} else.", min=1
+        ),
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="How often every method answers every prompt.", min=1)] = 3,
+    json_file: JsonOption = None,
+) -> None:
+    """Time methods side by side on the same prompts, with what the formulas predict and what explains the difference.
+
+    Everything else on the machine should be quiet. Ctrl-C keeps the repeats that are whole.
+    """
+    writable(json_file)
+    from specdec_lib.bench import bench as run
+    from specdec_lib.bench import plan
+    from specdec_lib.provenance import write_results
+    from specdec_lib.sampling import SamplingSettings
+    from specdec_lib.speed import name_of, table
+    from specdec_lib.tasks import choose_tasks
+
+    SamplingSettings(temperature)  # bad values are refused now, before models are loaded
+    plan(methods, gamma, temperature)
+    chosen = choose_tasks(pair, n, seed, tasks)
+    models = load(pair)
+    say_how(models)
+    if max_new_tokens is None:
+        max_new_tokens = POCKET_TOKENS if chosen[0].problem else OTHER_TOKENS
+    found = run(models, chosen, methods, seed, temperature, gamma, max_new_tokens, repeats, sys.stderr.isatty())
+    print(table(found))
+    if json_file is not None:
+        rows = found.pop("rows")
+        arguments = {
+            "pair": pair, "methods": [name_of(row) for row in rows], "n": n, "tasks": tasks and str(tasks),
+            "temperature": temperature, "gamma": gamma, "max_new_tokens": max_new_tokens, "repeats": repeats,
+        }  # fmt: skip
+        write_results(json_file, models.provenance(arguments, seed), rows, **found)
+    if found["interrupted"]:
+        raise KeyboardInterrupt
