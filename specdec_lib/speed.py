@@ -320,7 +320,7 @@ def table(found: dict) -> str:
     stopped = " (stopped early)" if found["interrupted"] else ""
     lines += [
         "",
-        f"{found['n']} prompts, {found['repeats']} repeats{stopped}, interleaved; T, D after {found['context']} tokens.",
+        f"{found['n']} prompts, {found['repeats']} repeats{stopped}, interleaved; T, D at {found['context']} tokens.",
         SPEEDS_LEGEND,
         f"{'':{width}} {'rounds':>7} {'attained':>8} {'cut':>5} {'plain':>5} {'round':>5} {'d/s/v/o %':>12} "
         f"{'prefill':>7} {'tokens':>6} {'target':>6} {'draft':>6} {'outside':>7}",
