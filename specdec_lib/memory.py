@@ -84,4 +84,9 @@ def why_not(needed_bytes: float, devices: Sequence[str]) -> str:
     if None in free or needed_bytes * SPARE <= sum(free):
         return ""
     where = devices[0] if len(devices) == 1 else f"{len(devices)} GPUs"
-    return f"needs {needed_bytes * SPARE / 1e9:.1f} GB, {sum(free) / 1e9:.1f} GB free on {where}"
+    return f"needs {in_words(needed_bytes * SPARE)}, {in_words(sum(free))} free on {where}"
+
+
+def in_words(n: float) -> str:
+    """Bytes as GB, or MB below one."""
+    return f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:.1f} MB"

@@ -296,6 +296,10 @@ def _reading(source: Path | str) -> Iterator[None]:
         if local:
             raise
         raise OSError(_hub_sentence(source, error)) from error
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise ValueError(f"{source} needs code of its own to be read, which is never run here") from error
 
 
 def _hub_sentence(source: Path | str, error: OSError) -> str:
