@@ -134,7 +134,7 @@ def bench(
 
     Returns rows (speed.results says what is in them) and, beside them, what was measured on the way. Ctrl-C after a
     whole repeat ends the run there: `interrupted` is then true and `repeats` says how many are in. ValueError for
-    counts below 1, a bad method, and a prompt that with its answer does not fit the target's context.
+    counts below 1, a bad method, and a draft, or a prompt with its answer, beyond the target's context.
     """
     settings = SamplingSettings(temperature)
     planned = plan(methods, gamma, temperature)
@@ -142,6 +142,11 @@ def bench(
     if methods is None and not can_assist(pair):
         planned = [arm for arm in planned if arm[0] != "hf-assisted"]
     arms = [_arm(name, knobs, pair, settings, max_new_tokens) for name, knobs in planned]
+    longest_draft = max((arm.fixed_gamma or 0 for arm in arms), default=0)
+    if longest_draft + 2 > pair.target.context:
+        raise ValueError(
+            f"a draft of {longest_draft} tokens does not fit the target's context of {pair.target.context}"
+        )
     prompts = _prompts(pair, tasks, max_new_tokens)
     few = prompts[:WATCHED]
     total = len(arms) * (1 + len(few) + repeats * len(prompts))

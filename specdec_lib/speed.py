@@ -303,7 +303,7 @@ def name_of(row: dict) -> str:
 def table(found: dict) -> str:
     """The results as plain text: every arm, also those that lose, and below it what explains each speed-up."""
     rows = found["rows"]
-    width = max(len(name_of(row)) for row in rows)
+    width = max(26, *(len(name_of(row)) for row in rows))
     lines = [
         f"{'':{width}} {'tok/s':>7} {'speed-up':>8} {'95 % interval':>14} {'MAT':>5} {'kept':>5} {'alpha':>5} {'c':>5} "
         f"{'predicted':>9} {'formula':>7} {'right':>5} {'same text':>9}"
@@ -333,7 +333,18 @@ def table(found: dict) -> str:
             f"{_n(e['plain_step'], 5)} {_n(e['round'], 5)} {share:>12} {_percent(row['prefill_share']):>7} "
             f"{w['tokens']:6} {w['target_passes']:6} {_n(w['draft_passes'], 6, 0)} {_percent(w['outside_passes']):>7}"
         )
-    return "\n".join([*lines, REASONS_LEGEND.format(watched=rows[0]["watched"]["prompts"])])
+    lines += [REASONS_LEGEND.format(watched=rows[0]["watched"]["prompts"])]
+    kinds = rows[0]["groups"]
+    if len(kinds) > 1:
+        lines += ["", f"{'speed-up by kind of prompt':{width}} " + " ".join(f"{kind:>{_wide(kind)}}" for kind in kinds)]
+        for row in rows:
+            each = " ".join(_n(row["groups"][kind]["speedup"], _wide(kind)) for kind in kinds)
+            lines.append(f"{name_of(row):{width}} {each}")
+    return "\n".join(lines)
+
+
+def _wide(kind: str) -> int:
+    return max(len(kind), 5)
 
 
 def _n(value: float | None, width: int, digits: int = 2) -> str:

@@ -271,6 +271,11 @@ def test_prompts_that_leave_no_room_for_the_answer_are_refused(pair, tasks):
         run(pair, tasks, "greedy", max_new_tokens=500)
 
 
+def test_a_draft_longer_than_the_context_is_refused(pair, tasks):
+    with pytest.raises(ValueError, match="a draft of 600 tokens does not fit"):
+        run(pair, tasks, "greedy", gamma=600)
+
+
 def test_without_one_size_of_logits_assisted_generation_is_left_out_unless_asked_for(pair, tasks):
     models = Pair("two", pair.target, CausalLM(llama(vocab=140, context=512), 138), pair.tokenizer, pair.stops, {})
     assert "hf-assisted" not in rows_by_name(run(models, tasks, None, repeats=1))

@@ -217,12 +217,20 @@ def test_rows_open_with_the_fixed_fields():
 
 
 def test_rows_below_one_are_shown_and_named_and_what_does_not_apply_is_a_dash():
+    both = {"copy": {"speedup": 1.23}, "prose": {"speedup": None}}
     explained = {"cut": 0.9, "plain_step": 1.0, "round": 0.8}
     slow = row("lossless", 0.71, settings={"gamma": 8, "temperature": 0.0}, explained=explained, attained=0.72,
-               rounds_speedup=0.8, prefill_share=0.1, predicted_speedup=1.1)  # fmt: skip
-    found = {"rows": [row("autoregressive", 1.0), slow], "n": 2, "repeats": 3, "interrupted": True, "context": 40}
+               rounds_speedup=0.8, prefill_share=0.1, predicted_speedup=1.1, groups=both)  # fmt: skip
+    found = {
+        "rows": [row("autoregressive", 1.0, groups=both), slow],
+        "n": 2,
+        "repeats": 3,
+        "interrupted": True,
+        "context": 40,
+    }
     text = table(found)
     line = next(line for line in text.splitlines() if line.startswith("lossless:gamma=8 "))
     assert "0.71" in line and "1.10" in line and " -" in line and "nan" not in text.lower() and "None" not in text
+    assert text.splitlines()[-1].split() == ["lossless:gamma=8", "1.23", "-"]
     assert "Slower than plain decoding here: lossless:gamma=8." in text
     assert "stopped early" in text and "ratio of totals" in text
