@@ -98,7 +98,8 @@ def recorded(name: str, command: str) -> dict | None:
     known = ", ".join(f"{package} {version}" for package, version in origin["versions"].items() if version)
     commit = (origin["git_sha"] or "no commit")[:7] + (", with changes" if origin["dirty"] else "")
     where = f"{origin['device']}, {origin['threads']} threads, {origin['dtype']}"
-    print(f"recorded {origin['date'][:10]} on {where} (commit {commit})\n{known}\n")
+    print(f"recorded {origin['date'][:10]} on {where} (commit {commit})\n{known}")
+    print(origin["note"] + "\n" if origin.get("note") else "")  # such as: dequantised from 4 bits
     return results
 
 

@@ -76,6 +76,7 @@ def test_a_wrong_setting_is_named(wrong, message):
         ((0.8, 5, 0.1), "3.69 tokens a round expected; speed-up 2.46; best gamma 6: 2.47; gamma 5 pays above alpha"),
         ((0.3, 4, 0.4), "no draft length pays"),
         ((0.9, 4, 1.2), "gamma 4 never pays"),
+        ((0.9, 4, 0.0), "gamma 4 pays above alpha 0.00"),
     ],
 )
 def test_the_line_says_what_there_is_to_say(setting, says):

@@ -248,11 +248,17 @@ def test_recorded_results_say_where_they_come_from(monkeypatch, tmp_path, capsys
     monkeypatch.setattr(zoo, "data_folder", lambda: tmp_path)
     (tmp_path / "bench").mkdir()
     origin = provenance({"pair": "x"}, seed=0) | {"git_sha": "0123456789", "dirty": True, "date": "2026-01-02T03:04:05"}
-    origin["versions"] = {"torch": "9.8.7", "bitsandbytes": None}
+    origin |= {"versions": {"torch": "9.8.7", "bitsandbytes": None}, "note": "from 4 bits"}
     write_results(tmp_path / "bench/x.json", origin, [{"method": "a"}])
     assert notebook.recorded("x", "specdec bench")["rows"] == [{"method": "a"}]
     said = capsys.readouterr().out
-    for part in ("2026-01-02", origin["device"], "threads, float32", "0123456, with changes", "torch 9.8.7\n"):
+    for part in (
+        "2026-01-02",
+        origin["device"],
+        "threads, float32",
+        "0123456, with changes",
+        "torch 9.8.7\nfrom 4 bits\n",
+    ):
         assert part in said
 
 
