@@ -1,4 +1,4 @@
-"""What all tests share: SmolLM2 where it has been fetched, and Ctrl-C that works in the processes that they start.
+"""What tests share: the pocket pair, SmolLM2 where it has been fetched, and Ctrl-C in the processes that they start.
 
 Our own. A shell starts background commands with SIGINT ignored, and a child inherits that; a handler it does not.
 Left out: fixtures of one file, which stand there.
@@ -19,3 +19,11 @@ def real_smollm2():
     if not smollm2.is_there():
         pytest.skip("SmolLM2 is not in the cache: make smollm2")
     return smollm2.model_folder()
+
+
+@pytest.fixture(scope="session")
+def pair():
+    """The pocket pair. Its caches are whatever the last test left; a text begins with an empty one."""
+    from specdec_lib.zoo import load_pair
+
+    return load_pair("pocket")

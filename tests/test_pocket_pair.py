@@ -21,11 +21,6 @@ PROMPTS = 200
 
 
 @pytest.fixture(scope="module")
-def pair():
-    return load_pair("pocket")
-
-
-@pytest.fixture(scope="module")
 def prompts(pair):
     """200 cuts of the world's text, of lengths 1 to the context's limit, both included."""
     text: list[int] = []

@@ -16,14 +16,8 @@ from specdec_lib.pocket.world import problems
 from specdec_lib.sampling import RandomChance
 from specdec_lib.tree import DraftTree
 from specdec_lib.verifiers import Lenience, LosslessRejection, Scores
-from specdec_lib.zoo import load_pair
 
 DRAWS = 20_000
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return load_pair("pocket")
 
 
 @pytest.fixture(scope="module")
