@@ -188,7 +188,7 @@ def test_the_speed_dial(run_cells):
     handles.nth(1).press("ArrowRight")  # gamma from 5 to 6
     wait_until_says(page, "3.95 tokens a round expected; speed-up 2.47")
     before = wait_until_redrawn(page, before)
-    page.locator("select").select_option(label="here")
+    page.locator(".widget-dropdown select").select_option(label="here")
     wait_until_says(page, "speed-up 1.80")
     wait_until_redrawn(page, before)
     assert page.locator("img.widget-image").count() == 1
