@@ -102,6 +102,18 @@ def test_passes_are_counted_beforehand(found, pair):
     assert all(0 < row["watched"]["outside_passes"] < 1 for row in found["rows"])
 
 
+def test_a_target_that_drafts_for_itself_has_its_passes_counted_once(pair, tasks):
+    model = pair.target.model
+    itself = Pair("itself", CausalLM(model), CausalLM(model), pair.tokenizer, pair.stops, {})
+    rows = rows_by_name(run(itself, tasks, "greedy,hf-assisted", repeats=1))
+    for name in ("greedy", "hf-assisted"):
+        watched = rows[name]["watched"]
+        assert rows[name]["same_text"] == 1.0
+        assert watched["draft_passes"] is None and watched["target_passes"] >= watched["tokens"]
+        assert 0 < watched["outside_passes"] < 1
+    assert rows["greedy"]["kept"] == pytest.approx(rows["greedy"]["drafted"], abs=0.5)
+
+
 def test_costs_are_measured_where_the_run_was(found, pair, tasks):
     lengths = [len(pair.prompt(task.prompt)) for task in tasks]
     assert min(lengths) <= found["context"] <= max(lengths) + NEW
