@@ -82,7 +82,7 @@ class HFArm:
         with (
             _generation_config(target, self.config),
             _generation_config(draft, self.draft_config),
-            torch.random.fork_rng(devices=[target.device] if target.device.type == "cuda" else []),
+            torch.random.fork_rng(devices={model.device for model in (target, draft) if model.device.type == "cuda"}),
         ):
             torch.manual_seed(seed)
             out = target.generate(ids, attention_mask=torch.ones_like(ids), generation_config=self.config, **assistant)
