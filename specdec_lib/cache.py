@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Sequence
 
 import torch
-from transformers import DynamicCache, PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel, StaticCache
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
 
@@ -47,8 +47,11 @@ def _buffer(like: torch.Tensor, rows: int, filled: torch.Tensor | None = None) -
     return buffer
 
 
-def new_cache(model: PreTrainedModel) -> DynamicCache:
-    """An empty cache that can be rolled back. Raises CacheError for a model whose cache cannot."""
+def new_cache(model: PreTrainedModel, fixed_rows: int | None = None) -> Cache:
+    """An empty cache that can be rolled back. Raises CacheError for a model whose cache cannot.
+
+    fixed_rows: of one size from the start, as compiled passes need it, and no more rows than that.
+    """
     natural = DynamicCache(config=model.config)
     for layer in natural.layers:
         if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
@@ -58,6 +61,8 @@ def new_cache(model: PreTrainedModel) -> DynamicCache:
             )
     if getattr(model, "_is_stateful", False):
         raise CacheError(f"{type(model).__name__} keeps a recurrent state, which cannot be rolled back")
+    if fixed_rows is not None:
+        return StaticCache(config=model.config, max_cache_len=fixed_rows)
     cache = DynamicCache()
     cache.layer_class_to_replicate = InPlaceLayer
     return cache
@@ -86,11 +91,11 @@ def keep_rows(cache: Cache, committed: int, path: Sequence[int]) -> None:
             source = torch.tensor(path, device=layer.keys.device) + committed
             for rows in (layer.keys, layer.values):
                 rows[:, :, committed:length] = rows.index_select(2, source)
-        surplus = layer.get_seq_length() - length
+        surplus = int(layer.get_seq_length()) - length
         if surplus > 0:
             layer.crop(-surplus)
-        if layer.get_seq_length() != length:
+        if int(layer.get_seq_length()) != length:
             raise CacheError(
-                f"{type(layer).__name__} has {layer.get_seq_length()} rows after a roll-back to {length}; "
+                f"{type(layer).__name__} has {int(layer.get_seq_length())} rows after a roll-back to {length}; "
                 "this cache cannot be used for speculative decoding"
             )

@@ -15,6 +15,8 @@ from specdec_lib.cache import cache_keyword, has_sliding_window, keep_rows, new_
 from specdec_lib.tree import ancestor_mask, depths
 
 TREE_ATTENTION = ("eager", "sdpa")  # the attention implementations that take a mask of our own
+COMPILED_CONTEXT = 1024  # rows of a compiled model's cache: every pass attends over all of them
+COMPILED_SIZES = (1, 2)  # tokens of the passes that are compiled: those that a draft takes
 
 
 @dataclass
@@ -81,11 +83,14 @@ class _Pending:
 class CausalLM(_Pending):
     """A transformers causal LM as a Model, batch 1.
 
-    vocab_size: use only the first so many logits (padding rows beyond the tokenizer are cut). Raises ValueError
-    for encoder-decoder models and CacheError for caches that cannot be rolled back.
+    vocab_size: use only the first so many logits (padding rows beyond the tokenizer are cut). compiled: passes of one
+    or two tokens go through torch.compile, which pays for a small draft, whose passes are mostly Python; the first
+    of them take seconds, texts end at COMPILED_CONTEXT tokens, and trees are refused.
+    Raises ValueError for encoder-decoder models and where nothing can be compiled; CacheError for caches that cannot
+    be rolled back.
     """
 
-    def __init__(self, model: PreTrainedModel, vocab_size: int | None = None):
+    def __init__(self, model: PreTrainedModel, vocab_size: int | None = None, compiled: bool = False):
         if model.config.is_encoder_decoder:
             raise ValueError(f"{type(model).__name__} is an encoder-decoder model; only decoder-only models work here")
         config = model.config.get_text_config()
@@ -95,10 +100,32 @@ class CausalLM(_Pending):
         self.device = model.device
         self._sliding = has_sliding_window(model)
         self._cache_keyword = cache_keyword(model)
+        self.compiled = compiled
+        if compiled:
+            self.context = min(self.context, COMPILED_CONTEXT)
+            self._compiled_forward = torch.compile(model.forward, dynamic=False)
         self.start()
+        if compiled:
+            self._warm_up()
 
     def start(self) -> None:
-        self.cache, self.length, self.pending = new_cache(self.model), 0, []
+        fixed_rows = self.context if self.compiled else None
+        self.cache, self.length, self.pending = new_cache(self.model, fixed_rows), 0, []
+
+    def _warm_up(self) -> None:
+        """Compile now, where an error can be told from one of decoding."""
+        try:
+            self.feed([0, 0, 0])
+            for size in COMPILED_SIZES:
+                self.score(torch.zeros(size, dtype=torch.long, device=self.device), range(-1, size - 1))
+                self.truncate(3)
+        except Exception as error:  # whatever the compiler says
+            said = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise ValueError(
+                f"{type(self.model).__name__} cannot be compiled here ({said}); torch.compile needs a C++ compiler. "
+                "Use it as it is, without compiling"
+            ) from error
+        self.start()
 
     @torch.inference_mode()
     def feed(self, tokens: Sequence[int]) -> None:
@@ -136,7 +163,8 @@ class CausalLM(_Pending):
         if not self._is_chain():
             kwargs |= self._tree_inputs(len(tokens))
         kwargs[self._cache_keyword] = self.cache
-        return self.model(
+        forward = self._compiled_forward if self.compiled and len(tokens) in COMPILED_SIZES else self.model
+        return forward(
             input_ids=tokens.unsqueeze(0),
             use_cache=True,
             return_dict=True,
@@ -145,6 +173,8 @@ class CausalLM(_Pending):
 
     def _tree_inputs(self, new: int) -> dict[str, torch.Tensor]:
         """Mask (1, 1, new, committed + pending) and positions (1, new) of the newest nodes of a tree."""
+        if self.compiled:
+            raise ValueError("a compiled model takes chains only; use a chain, or the model as it is")
         self.check_mask("a tree's", "use a chain")
         dtype = self.model.dtype
         sees = ancestor_mask(self.pending)[-new:].to(self.device)

@@ -55,6 +55,10 @@ class Pair:
     dtypes: dict[str, str] = field(default_factory=dict)
     note: str = ""
 
+    def compile_draft(self) -> None:
+        """From now on the draft's steps go through torch.compile. ValueError where that cannot be done (CausalLM)."""
+        self.draft = CausalLM(self.draft.model, self.draft.vocab_size, compiled=True)
+
     def prompt(self, text: str, chat: bool = True) -> list[int]:
         """Token ids of a user's text: through the chat template if there is one, else as it is."""
         if chat and self.tokenizer.chat_template:

@@ -4,6 +4,7 @@ Left out: the loop on top (test_decode.py).
 """
 
 import random
+import shutil
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from transformers.cache_utils import DynamicLayer
 
 from specdec_lib.cache import CacheError, InPlaceLayer, keep_rows
 from specdec_lib.decode import decode
+from specdec_lib.drafters import ModelDrafter
 from specdec_lib.model import CausalLM, TableModel, final_norm
 from specdec_lib.tree import DraftTree
 
@@ -155,6 +157,41 @@ def test_truncation_goes_to_the_length_asked_for_or_refuses():
             table = TableModel.random(3, 0)
             table.feed([1, 2, 0])
             table.truncate(length)
+
+
+COMPILER = next(filter(shutil.which, ("c++", "g++", "clang++")), None)
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="torch.compile needs a C++ compiler, and none is here")
+
+
+@needs_compiler
+def test_a_compiled_draft_gives_the_same_rows_and_the_same_text():
+    """Passes of 1, 2 (compiled) and 3 tokens after roll-backs; then a text; trees and longer texts are refused."""
+    model = llama()
+    compiled, plain = CausalLM(model, compiled=True), CausalLM(model)
+    for lm in (compiled, plain):
+        lm.feed([1, 2, 3])
+    for tokens, keep in (([4], 1), ([5, 6], 1), ([7, 8, 9], 2), ([10], 0), ([3, 4], 2), ([5], 1)):
+        rows = []
+        for lm in (compiled, plain):
+            rows.append(lm.score(torch.tensor(tokens), range(-1, len(tokens) - 1)).logits)
+            lm.keep(range(keep))
+        torch.testing.assert_close(*rows, atol=1e-5, rtol=1e-5)
+    with pytest.raises(ValueError, match="a compiled model takes chains only"):
+        compiled.score(torch.tensor([4, 5]), [-1, -1])
+    texts = [decode(CausalLM(llama()), [1, 2], 30, ModelDrafter(lm, 3)) for lm in (compiled, plain)]
+    assert texts[0].ids == texts[1].ids and len(texts[0].rounds) == len(texts[1].rounds)
+
+
+def test_what_cannot_be_compiled_is_told_before_any_text(monkeypatch):
+    def no_compiler(*args, **kwargs):
+        def fails(*args, **kwargs):
+            raise RuntimeError("No working C++ compiler found\nand a long story")
+
+        return fails
+
+    monkeypatch.setattr(torch, "compile", no_compiler)
+    with pytest.raises(ValueError, match=r"cannot be compiled here \(No working C\+\+ compiler found\)"):
+        CausalLM(llama(), compiled=True)
 
 
 def test_a_cache_grows_and_rolls_back_in_place_and_holds_what_transformers_own_holds():
