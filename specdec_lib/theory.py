@@ -50,9 +50,10 @@ def alpha_for(emitted: float, gamma: int) -> float | None:
     if emitted == 1:
         return 0.0
     low, high = 0.0, 1.0
-    for _ in range(60):  # E[emitted] grows with alpha
+    for _ in range(60):  # E[emitted] grows with alpha; as a sum it is exact near 1, where 1 - alpha is not
         middle = (low + high) / 2
-        low, high = (middle, high) if expected_emitted(middle, gamma) < emitted else (low, middle)
+        enough = sum(middle**i for i in range(gamma + 1)) >= emitted
+        low, high = (low, middle) if enough else (middle, high)
     return high
 
 

@@ -7,9 +7,12 @@ Left out: fixtures of one file, which stand there.
 import signal
 
 import pytest
+from hypothesis import settings
 
 from specdec_lib import smollm2
 
+settings.register_profile("course", deadline=None)  # a busy machine is no failure
+settings.load_profile("course")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -148,9 +148,9 @@ def test_confidence_is_looked_at_at_temperature_0_too():
 
 
 @pytest.mark.parametrize("q", [[0.5, 0.3, 0.2], [0.3, 0.3, 0.4], [0.05, 0.05, 0.9]], ids=str)
-@pytest.mark.parametrize("c", [0.02, 0.3])
+@pytest.mark.parametrize("c", [0.02, 0.3, 0.5])
 def test_the_controller_finds_the_best_length(q, c):
-    """With constant laws alpha is sum min(p, q); the length settles where the formula has it."""
+    """With constant laws alpha is sum min(p, q); the length settles where the formula has it, at 1 if nothing pays."""
     overlap = sum(map(min, SPLIT, q))
     drafter = LengthController(constant(q), c, gamma=4)
     assert rounds_of(drafter)[0].proposed == 4
@@ -177,6 +177,13 @@ def test_a_text_that_goes_on_keeps_its_draft_length():
     assert grown > 4
     session.extend([1])
     assert next(session.rounds(50)).proposed == grown
+
+
+def test_a_round_without_room_for_a_draft_teaches_nothing():
+    drafter = HeuristicLength(constant(SPLIT), 4)
+    session = Session(constant(SPLIT), drafter, settings=SAMPLED).start([0])
+    session.run(1)
+    assert next(session.rounds(50)).proposed == 4
 
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan"), True])

@@ -11,6 +11,7 @@ from laws import near
 from test_block import BLOCK, TOKEN, mean_kept
 from typer.testing import CliRunner
 
+from specdec_lib import zoo
 from specdec_lib.cli import app
 from specdec_lib.decode import Stops
 from specdec_lib.drafters import ModelDrafter
@@ -19,7 +20,7 @@ from specdec_lib.model import TableModel
 from specdec_lib.pocket.tokenizer import prompt_ids
 from specdec_lib.pocket.world import problems
 from specdec_lib.stats import ratio_interval
-from specdec_lib.zoo import Pair, load_pair
+from specdec_lib.zoo import Pair
 
 
 def test_the_means_are_the_enumerated_ones():
@@ -35,9 +36,8 @@ def test_the_means_are_the_enumerated_ones():
     assert by_rule[0] / by_rule[1] - 1 == pytest.approx(0.1)
 
 
-def test_the_pocket_pair_does_not_lose():
+def test_the_pocket_pair_does_not_lose(pair):
     """A few texts at temperature 1: the gain is small, so its interval may reach below 0, but not lie there."""
-    pair = load_pair("pocket")
     prompts = [prompt_ids(pair.tokenizer, problem.question) for problem in problems("test", 5, seed=3)]
     found = block_gain(pair, prompts, gamma=8, max_new_tokens=60)
     assert found["rounds"] >= 5 * 60 / 9
@@ -69,7 +69,8 @@ def test_the_interval_of_a_ratio_covers_it():
     assert ratio_interval([2.0, 4.0], [1.0, 2.0]) == (2.0, 2.0)
 
 
-def test_the_command_prints_and_writes_the_figures(tmp_path):
+def test_the_command_prints_and_writes_the_figures(pair, monkeypatch, tmp_path):
+    monkeypatch.setattr(zoo, "load_pair", lambda name: pair)
     file = tmp_path / "gain.json"
     done = CliRunner().invoke(
         app, ["gain", "--n", "2", "--gamma", "4", "--max-new-tokens", "20", "--json", str(file)]
