@@ -135,11 +135,10 @@ def test_texts_end_at_either_models_context_as_alone():
     assert {r.proposed for trace in found for r in trace.rounds} == {0, 1, 2, 3, 4}
 
 
-def test_stop_strings_end_each_text_as_alone():
-    tokenizer = load_pair("pocket").tokenizer
-    stops = Stops(strings=(" so", "."), tokenizer=tokenizer)
-    models = (llama(seed=s, vocab=len(tokenizer)).double() for s in (1, 1))
-    found = compared(prompts(8, vocab=len(tokenizer)), 30, (3,), *models, settings=SAMPLED, stops=stops)
+def test_stop_strings_end_each_text_as_alone(pair):
+    stops, vocab = Stops(strings=(" so", "."), tokenizer=pair.tokenizer), len(pair.tokenizer)
+    model = llama(seed=1, vocab=vocab).double()
+    found = compared(prompts(8, vocab=vocab), 30, (3,), model, model, settings=SAMPLED, stops=stops)
     assert "stop" in {trace.reason for trace in found}
 
 
