@@ -38,7 +38,7 @@ pocket: ready ## train the shipped models again (hours; goes on where it was sto
 	@$(PY) -m specdec_lib.pocket.train
 	@$(PY) -m specdec_lib.pocket.ship models
 	@$(PY) -m specdec_lib eval --pair pocket --n 500 --seed 1 --json data/pocket/eval.json
-	@$(PY) -m specdec_lib eval --pair pocket-uniform --n 100 --seed 1 --json data/pocket/eval-uniform.json
+	@$(PY) -m specdec_lib eval --pair pocket-uniform --n 200 --seed 1 --json data/pocket/eval-uniform.json
 	@$(PY) -m specdec_lib.pocket.ship card
 	@$(PY) tools/readme.py
 

@@ -37,7 +37,7 @@ def test_all_of_it_is_at_most_40_megabytes():
 def test_the_recorded_pair_is_worth_studying(recorded):
     target, draft = recorded["rows"]
     assert recorded["n"] == 500 and recorded["provenance"]["arguments"]["checksums"] == load_pair().checksums
-    assert target["accuracy"] >= 0.94
+    assert target["accuracy"] >= 0.98
     assert 0.60 <= draft["accuracy"] <= 0.80
     assert recorded["c"] <= 0.2
     assert 0.60 <= recorded["alpha"] <= 0.85
@@ -54,13 +54,10 @@ def test_greedy_lenience_cannot_double_kept_without_losing_five_points(recorded)
     assert all(p["accuracy"] < standard["accuracy"] - 0.05 for p in doubled)
 
 
-def test_in_the_uniform_world_lenience_gives_up_less_for_twice_as_much_kept(recorded):
-    def best_doubled(result: dict) -> float:
-        frontier = result["lenience_frontier"]
-        return max(p["accuracy"] for p in frontier if p["kept"] >= 2 * frontier[0]["kept"])
-
-    uniform = json.loads((POCKET / "eval-uniform.json").read_text())
-    assert best_doubled(uniform) >= best_doubled(recorded) + 0.1
+def test_in_the_uniform_world_lenience_doubles_kept_and_loses_less_than_five_points():
+    frontier = json.loads((POCKET / "eval-uniform.json").read_text())["lenience_frontier"]
+    doubled = [p for p in frontier if p["kept"] >= 2 * frontier[0]["kept"]]
+    assert max(p["accuracy"] for p in doubled) > frontier[0]["accuracy"] - 0.05
 
 
 def test_a_new_measurement_on_other_problems_agrees(recorded, monkeypatch):
@@ -68,7 +65,7 @@ def test_a_new_measurement_on_other_problems_agrees(recorded, monkeypatch):
     monkeypatch.setattr("specdec_lib.evaluate.MOST_TIMED", 2)
     found = evaluate(load_pair(), 24, seed=99, progress=False)
     target, draft = found["rows"]
-    assert target["accuracy"] >= 20 / 24  # below it with probability 0.002 at 95 %
+    assert target["accuracy"] >= 21 / 24  # below it with probability 0.001 at 98 %
     assert 0.35 <= draft["accuracy"] <= 0.95
     assert found["kept"] == pytest.approx(recorded["kept"], abs=0.35)
     assert found["alpha"] == pytest.approx(recorded["alpha"], abs=0.1)
