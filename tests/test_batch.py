@@ -280,6 +280,18 @@ def test_a_prompt_that_is_none_is_named(prompt, message):
         decode_batch(CausalLM(TARGET), [[1], prompt], 4)
 
 
+@pytest.mark.parametrize("settings", [SamplingSettings(), SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("whose", ["draft", "target"])
+def test_models_that_give_no_laws_are_named(whose, settings):
+    """D8."""
+    broken = llama(seed=5).double()
+    with torch.no_grad():
+        broken.lm_head.weight[3] = float("nan")
+    target, draft = (broken, DRAFT) if whose == "target" else (TARGET, broken)
+    with pytest.raises(ValueError, match=f"the {whose}'s logits"):
+        decode_batch(CausalLM(target), prompts(3), 8, ModelDrafter(CausalLM(draft), 3), settings=settings)
+
+
 def test_drafters_and_targets_that_a_batch_cannot_serve_are_refused():
     class Adaptive(ModelDrafter):
         name = "adaptive"
