@@ -25,6 +25,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
 OPTIONAL_PACKAGES = {
     "bitsandbytes": "models in 4 or 8 bits",
     "accelerate": "models in 4 or 8 bits, or over several devices",
+    "gguf": "converting SmolLM2 (make smollm2)",
     "jupyterlab": "opening the lessons",
     "ipywidgets": "the controls in the lessons",
     "nbclient": "running all lessons (make course)",

@@ -185,7 +185,7 @@ _NO_CODE = {"trust_remote_code": False}  # said, so that transformers does not a
 def _pair(name: str, target: ModelSpec, draft: ModelSpec, device: str, tokens: int) -> Pair:
     devices, reason = place(device)
     if not devices:
-        raise OSError(f"{reason}; pair {name} needs one (specdec presets lists what fits here)")
+        raise OSError(f"{reason}, and it needs one; specdec presets lists what fits here")
     specs = (target, draft)
     wanted = [
         _Wanted(s.source(), tuple(devices), s.dtype and compute_dtype(devices[0], getattr(torch, s.dtype)), s.quantise)
@@ -193,7 +193,7 @@ def _pair(name: str, target: ModelSpec, draft: ModelSpec, device: str, tokens: i
     ]
     tokenizer, draft_tokenizer = (load_tokenizer(w.source) for w in wanted)
     size = shared_vocabulary(tokenizer, draft_tokenizer)
-    _check_fit(name, specs, wanted, tokens)
+    _check_fit(specs, wanted, tokens)
     models = [
         w.load() if s.layers is None else first_layers(w.load(), s.layers) for w, s in zip(wanted, specs, strict=True)
     ]
@@ -211,7 +211,7 @@ def _pair(name: str, target: ModelSpec, draft: ModelSpec, device: str, tokens: i
     )
 
 
-def _check_fit(name: str, specs: tuple[ModelSpec, ...], wanted: list[_Wanted], tokens: int) -> None:
+def _check_fit(specs: tuple[ModelSpec, ...], wanted: list[_Wanted], tokens: int) -> None:
     """ValueError with numbers if what is not loaded yet, and two caches of so many tokens, do not fit."""
     gc.collect()  # what a notebook has dropped may still hold memory
     if torch.cuda.is_available():
@@ -224,7 +224,7 @@ def _check_fit(name: str, specs: tuple[ModelSpec, ...], wanted: list[_Wanted], t
         needed += size_of(model.config, model.dtype, model.quantise, spec.layers).cache_bytes(tokens)
     reason = why_not(needed, wanted[0].devices)
     if reason:
-        raise ValueError(f"pair {name} does not fit: it {reason}; choose a smaller one, or quantise (:nf4)")
+        raise ValueError(f"it does not fit: {reason}; choose a smaller pair, or quantise (:nf4)")
 
 
 def weight_files(folder: Path) -> list[Path]:

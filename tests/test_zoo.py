@@ -21,8 +21,9 @@ from tiny import generated, llama, t5
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
+from typer.testing import CliRunner
 
-from specdec_lib import memory, zoo
+from specdec_lib import cli, memory, zoo
 from specdec_lib.decode import decode
 from specdec_lib.drafters import ModelDrafter
 from specdec_lib.layers import first_layers
@@ -240,6 +241,19 @@ def test_all_layers_are_the_model_itself(folders):
     assert all(r.path == [1, 2, 3] for r in trace.rounds[:-1])
 
 
+def test_the_command_takes_any_two_models_and_shows_their_traces(folders, tmp_path):
+    file, trace = tmp_path / "out.json", str(tmp_path / "trace.jsonl")
+    models = ["--target", folders[0], "--draft", f"{folders[1]}:layers=1"]
+    arguments = ["generate", *models, "--max-new-tokens", "8", "--json", str(file), "--trace", trace, "a b"]
+    done = CliRunner().invoke(cli.app, arguments)
+    assert done.exit_code == 0, done.stderr
+    origin = json.loads(file.read_text())["provenance"]
+    assert origin["arguments"]["draft"] == models[3] and origin["dtypes"] == {"target": "float32", "draft": "float32"}
+    assert CliRunner().invoke(cli.app, ["show", trace]).exit_code == 0
+    alone = CliRunner().invoke(cli.app, ["generate", *models[:2], "a b"])
+    assert alone.exit_code == 2 and "--target and --draft go together" in alone.stderr
+
+
 @pytest.mark.parametrize("missing", [False, True])
 def test_weights_in_shards_are_read_and_a_missing_one_is_named(folders, missing):
     target = Path(folders[0])
@@ -308,7 +322,7 @@ def test_changed_files_and_changed_dtypes_are_loaded_anew(folders):
 def test_a_pair_that_does_not_fit_is_refused_with_numbers_before_weights_are_read(folders, monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda device: 10**5)
     monkeypatch.setattr(zoo._Wanted, "load", lambda self: pytest.fail("weights were read"))
-    with pytest.raises(ValueError, match=r"does not fit: it needs 1\.\d MB, 0\.1 MB free on cpu"):
+    with pytest.raises(ValueError, match=r"does not fit: needs 1\.\d MB, 0\.1 MB free on cpu"):
         zoo.load_custom(*folders)
 
 
@@ -324,7 +338,7 @@ def test_what_is_loaded_already_needs_no_second_place(folders, monkeypatch):
 
 def test_a_gpu_pair_without_a_gpu_says_so(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(OSError, match="no GPU here; pair t4 needs one"):
+    with pytest.raises(OSError, match="no GPU here, and it needs one"):
         load_pair("t4")
 
 
