@@ -87,6 +87,8 @@ class Verifier(Protocol):
     """A rule over (tree, target rows, chance), with no side effect.
 
     lossless: the emitted law is the target's adjusted law. needs: what the rule reads beside laws and logits.
+    A rule that reads a memory which its verdicts go on filling says `learns = True`, and has no such name otherwise:
+    what it says of a text then depends on the texts before, and batch.py keeps their order.
     """
 
     name: str
