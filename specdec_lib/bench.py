@@ -204,7 +204,9 @@ def _watch(arm: "OwnArm | HFArm", pair: Pair, prompts: list[list[int]], seed: in
     with PassWatch(pair.target.model) as target, PassWatch(pair.draft.model) as draft:
         for i, prompt in enumerate(prompts):
             tokens += len(_ids(arm.run(prompt, seed + i)))
-    return Watched(len(prompts), tokens, now(pair.target.device) - began, target, draft)
+    taken = now(pair.target.device) - began
+    unseen = isinstance(arm, OwnArm) and pair.draft.compiled
+    return Watched(len(prompts), tokens, taken, target, None if unseen else draft)
 
 
 def _repeats(

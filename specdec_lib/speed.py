@@ -66,23 +66,27 @@ class Costs:
 
 @dataclass
 class Watched:
-    """Answers whose passes were counted, not timed for the record. seconds: of the calls as a whole."""
+    """Answers whose passes were counted, not timed for the record. seconds: of the calls as a whole.
+
+    draft: None where its passes are compiled and cannot be seen.
+    """
 
     prompts: int
     tokens: int
     seconds: float
     target: PassWatch
-    draft: PassWatch
+    draft: PassWatch | None
 
     @property
     def row(self) -> dict:
-        """outside_passes: share of the calls' time outside both models' passes; None on a GPU.
+        """outside_passes: share of the calls' time outside both models' passes; None on a GPU, or with a pass unseen.
 
         A target that is its own draft has all passes counted as target_passes.
         """
-        of_its_own = self.draft.model is not self.target.model
+        of_its_own = self.draft is not None and self.draft.model is not self.target.model
         watches = [self.target, self.draft] if of_its_own else [self.target]
-        inside = None if self.target.seconds is None else sum(watch.seconds for watch in watches)
+        unknown = self.draft is None or self.target.seconds is None
+        inside = None if unknown else sum(watch.seconds for watch in watches)
         return {
             "prompts": self.prompts,
             "tokens": self.tokens,

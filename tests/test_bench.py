@@ -114,6 +114,14 @@ def test_a_target_that_drafts_for_itself_has_its_passes_counted_once(pair, tasks
     assert rows["greedy"]["kept"] == pytest.approx(rows["greedy"]["drafted"], abs=0.5)
 
 
+def test_compiled_passes_are_not_counted_as_none(pair, tasks, monkeypatch):
+    monkeypatch.setattr(pair.draft, "compiled", True)
+    monkeypatch.setattr(pair.draft, "_compiled_forward", pair.draft.model.forward, raising=False)  # no hook sees it
+    rows = rows_by_name(run(pair, tasks, "greedy,hf-assisted", repeats=1))
+    assert rows["greedy"]["watched"]["draft_passes"] is None and rows["greedy"]["watched"]["outside_passes"] is None
+    assert rows["hf-assisted"]["watched"]["draft_passes"] > 0
+
+
 def test_costs_are_measured_where_the_run_was(found, pair, tasks):
     lengths = [len(pair.prompt(task.prompt)) for task in tasks]
     assert min(lengths) <= found["context"] <= max(lengths) + NEW

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from specdec_lib.cli.base import JsonOption, PairOption, SeedOption, command, load, say_how, writable
+from specdec_lib.cli.base import JsonOption, PairOption, SeedOption, command, load, say, say_how, writable
 
 POCKET_TOKENS, OTHER_TOKENS = 260, 128  # the longest right answer of the pocket world is shorter
 
@@ -51,6 +51,10 @@ def bench(
         ),
     ] = None,
     repeats: Annotated[int, typer.Option(help="How often every method answers every prompt.", min=1)] = 3,
+    compile_draft: Annotated[
+        bool,
+        typer.Option("--compile", help="Compile the draft's steps, in this library's methods (needs a C++ compiler)."),
+    ] = False,
     json_file: JsonOption = None,
 ) -> None:
     """Time methods side by side on the same prompts, with what the formulas predict and what explains the difference.
@@ -70,6 +74,9 @@ def bench(
     chosen = choose_tasks(pair, n, seed, tasks)
     models = load(pair)
     say_how(models)
+    if compile_draft:
+        say("compiling the draft's steps, which takes a while")
+        models.compile_draft()
     if max_new_tokens is None:
         max_new_tokens = POCKET_TOKENS if chosen[0].problem else OTHER_TOKENS
     found = run(models, chosen, methods, seed, temperature, gamma, max_new_tokens, repeats, sys.stderr.isatty())
@@ -79,6 +86,7 @@ def bench(
         arguments = {
             "pair": pair, "methods": [name_of(row) for row in rows], "n": n, "tasks": tasks and str(tasks),
             "temperature": temperature, "gamma": gamma, "max_new_tokens": max_new_tokens, "repeats": repeats,
+            "compile": compile_draft,
         }  # fmt: skip
         write_results(json_file, models.provenance(arguments, seed), rows, **found)
     if found["interrupted"]:
