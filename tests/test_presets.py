@@ -117,6 +117,7 @@ def test_fewer_layers_are_counted_and_more_than_there_are_refused():
 def test_what_does_not_fit_is_told_with_numbers(monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda device: 8 * 10**9)
     assert why_not(7e9, ["cpu"]) == ""
+    assert why_not(7.6e9, ["cpu"]) == "needs 8.4 GB, 8.0 GB free on cpu"  # a tenth to spare is asked for
     assert why_not(10e9, ["cpu"]) == "needs 11.0 GB, 8.0 GB free on cpu"
     assert why_not(10e9, ["cuda:0", "cuda:1"]) == ""
     monkeypatch.setattr(memory, "free_bytes", lambda device: None)

@@ -40,7 +40,7 @@ def folder(tmp_path):
 
 @needs_bitsandbytes
 @pytest.mark.parametrize(("kind", "most"), [("int8", 0.05), ("nf4", 0.25)])
-def test_a_quantised_model_is_smaller_and_says_nearly_the_same(folder, capfd, kind, most):
+def test_a_quantised_model_is_smaller_and_says_nearly_the_same(folder, capfd, caplog, kind, most):
     pair = zoo.load_custom(folder, f"{folder}:{kind}")
     assert pair.dtypes == {"target": "bfloat16", "draft": f"{kind}, computed in bfloat16"}
     assert pair.target.model is not pair.draft.model
@@ -53,7 +53,7 @@ def test_a_quantised_model_is_smaller_and_says_nearly_the_same(folder, capfd, ki
     assert parameter_bytes(pair.draft.model) == pytest.approx(expected, rel=0.05)
     trace = decode(pair.target, [0, 2], 8, ModelDrafter(pair.draft, 3))
     assert len(trace.ids) == 8
-    assert capfd.readouterr().err == ""
+    assert capfd.readouterr().err == "" and [r for r in caplog.records if r.name.startswith("bitsandbytes")] == []
 
 
 @needs_bitsandbytes
