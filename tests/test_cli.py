@@ -81,6 +81,7 @@ def test_json_holds_provenance_and_a_row_a_prompt_and_the_traces_replay_to_the_r
     origin, rows = found["provenance"], found["rows"]
     assert set(origin) == {
         "git_sha", "dirty", "date", "versions", "device", "threads", "dtype", "arguments", "seed",
+        "checksums", "dtypes", "note",
     }  # fmt: skip
     assert origin["seed"] == 5 and origin["arguments"]["temperature"] == 1 and origin["arguments"]["pair"] == "pocket"
     assert [row["prompt"] for row in rows] == [QUESTION, OTHER]

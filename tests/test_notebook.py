@@ -33,6 +33,7 @@ ADDRESS = "https://example.invalid/course"
 HAS = {
     "torch": "2.8.0+cu126", "numpy": "2.0.2", "pandas": "2.2.2", "matplotlib": "3.10.0", "ipywidgets": "8.1.5",
     "safetensors": "0.5.3", "typer": "0.15.3", "accelerate": "1.6.0", "transformers": "4.51.0",
+    "filelock": "3.18.0",
 }  # fmt: skip
 LACKS = {"rich", "seaborn", "transformers", "bitsandbytes"}
 
