@@ -16,7 +16,8 @@ from specdec_lib.rows import RowsModel
 from specdec_lib.sampling import SamplingSettings
 from specdec_lib.trace import Trace
 from specdec_lib.tree import DraftTree
-from specdec_lib.verifiers import LosslessRejection, Verifier
+from specdec_lib.verifiers import Verifier
+from specdec_lib.whole import check_whole
 
 SIZE = 32
 
@@ -42,15 +43,11 @@ def decode_batch(
     Raises ValueError for a drafter that is neither a ModelDrafter of chains nor NoDrafter, for a target that is not a
     CausalLM with a mask of our own (rows.py), and for what decode refuses.
     """
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ValueError(f"size, the number of texts at once, must be a whole number, 1 or more; got {size!r}")
+    check_whole("size, the number of texts at once,", size, 1)
     check_budget(max_new_tokens)
-    verifier = LosslessRejection() if verifier is None else verifier
-    settings = SamplingSettings() if settings is None else settings
-    stops = Stops() if stops is None else stops
     if getattr(verifier, "learns", False) or getattr(drafter, "learns", False):
         size = 1
-    batch = _Batch(target, drafter, verifier, size)
+    batch = _Batch(target, drafter, size)
     for number, prompt in enumerate(prompts):
         batch.add(_Text(number, target, prompt, max_new_tokens, verifier, settings, stops, seed))
         while len(batch.texts) == size:
@@ -63,8 +60,8 @@ def decode_batch(
 class _Batch:
     """The texts being decoded. Text i is row i of both models' caches."""
 
-    def __init__(self, target: CausalLM, drafter: Drafter | None, verifier: Verifier, size: int):
-        self.target, self.needs = RowsModel(target, size), verifier.needs
+    def __init__(self, target: CausalLM, drafter: Drafter | None, size: int):
+        self.target = RowsModel(target, size)
         self.chains = _Chains(drafter, size) if _drafts(drafter) else None
         self.models = [self.target] + ([self.chains.draft] if self.chains else [])
         self.texts: list[_Text] = []
@@ -81,7 +78,9 @@ class _Batch:
     def round(self) -> None:
         """One round of every text: as many passes of the draft as the longest chain takes, one of the target."""
         trees = self.chains.propose(self.texts) if self.chains else [text.root() for text in self.texts]
-        output = self.target.read(range(len(trees)), [tree.tokens for tree in trees], self.needs)
+        output = self.target.read(
+            range(len(trees)), [tree.tokens for tree in trees], self.texts[0].session.verifier.needs
+        )
         for i, (text, tree) in enumerate(zip(self.texts, trees, strict=True)):
             hidden = None if output.hidden is None else output.hidden[i, : len(tree)]
             text.round(tree, ModelOutput(output.logits[i, : len(tree)], hidden))
@@ -115,7 +114,8 @@ class _Text:
             raise ValueError(f"prompt {number} of the batch: {error}") from error
         self.session.trace.prefill_s = 0.0
         self.end_at = len(self.ids) + max_new_tokens
-        self.adjuster = settings.adjuster(len(self.ids), sorted(stops.eos_token_ids), self.device)
+        eos = sorted(self.session.stops.eos_token_ids)
+        self.adjuster = self.session.settings.adjuster(len(self.ids), eos, self.device)
         self.rounds = self.session.rounds(max_new_tokens, self.adjuster)
 
     @property

@@ -20,6 +20,7 @@ from specdec_lib.sampling import COLDEST, RandomChance, SamplingSettings
 from specdec_lib.speed import Call, Costs, Watched, results
 from specdec_lib.tasks import Task
 from specdec_lib.trace import Trace
+from specdec_lib.whole import check_whole
 from specdec_lib.zoo import Pair, quiet
 
 BASE = "autoregressive"
@@ -176,8 +177,7 @@ def bench(
 def check_counts(**counts: int) -> None:
     """ValueError unless every count is a whole number, 1 or more."""
     for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a whole number, 1 or more; got {value!r}")
+        check_whole(name, value, 1)
 
 
 def _arm(name: str, knobs: dict, pair: Pair, settings: SamplingSettings, max_new_tokens: int) -> "OwnArm | HFArm":

@@ -2,7 +2,7 @@
 
 Our own. Read with model.py. Sliding-window models get a full cache here, and transformers' own mask keeps their
 window, so rolling back past the window's edge stays exact.
-Left out: recurrent state, which cannot be rolled back and is refused; many texts at once (batch.py).
+Left out: recurrent state, which cannot be rolled back and is refused; many texts at once (rows.py).
 """
 
 import inspect

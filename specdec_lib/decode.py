@@ -17,6 +17,7 @@ from specdec_lib.trace import Round, Trace
 from specdec_lib.tree import DraftTree
 from specdec_lib.verifiers.base import Scores, Verdict, Verifier
 from specdec_lib.verifiers.lossless import LosslessRejection
+from specdec_lib.whole import check_whole
 
 EOS, STOP, LENGTH, CONTEXT = "eos", "stop", "length", "context"  # why a text ended
 
@@ -224,8 +225,7 @@ def decode(
 
 def check_budget(max_new_tokens: object) -> None:
     """ValueError unless max_new_tokens is a whole number, 0 or more (True and 2.5 are refused)."""
-    if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
-        raise ValueError(f"max_new_tokens must be a whole number, 0 or more; got {max_new_tokens!r}")
+    check_whole("max_new_tokens", max_new_tokens, 0)
 
 
 def check_prompt(prompt: Sequence[int], target: Model) -> list[int]:

@@ -5,7 +5,6 @@ many at once (batch.py); what is timed is decoded again, a few problems one by o
 Left out: comparing methods with each other for speed.
 """
 
-import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import tee
@@ -99,7 +98,6 @@ def evaluate(pair: Pair, n: int, seed: int, progress: bool = True) -> dict:
         plain, lossless, drafter = NoDrafter(), LosslessRejection(), ModelDrafter(pair.draft, GAMMA)
         target_speed, draft_speed = clock(pair.target, plain), clock(pair.draft, plain)
         plain_steps, drafted = (figures.rounds_of(clock(pair.target, each, 1.0)) for each in (plain, drafter))
-        draft_steps = [r.draft_s / GAMMA for r in drafted if r.depth == GAMMA]
         sampled = answer(pair.target, drafter, lossless, temperature=1.0)
         greedy = answer(pair.target, drafter, lossless)  # the same text as the target's plain greedy decoding
         draft = answer(pair.draft, plain, lossless)
@@ -113,7 +111,7 @@ def evaluate(pair: Pair, n: int, seed: int, progress: bool = True) -> dict:
             _row("target", greedy, target_speed),
             _row("draft", draft, draft_speed),
         ],
-        "c": statistics.median(draft_steps) / statistics.median(r.seconds for r in plain_steps),
+        "c": figures.draft_over_target([r for r in drafted if r.depth == GAMMA], plain_steps),
         "alpha": figures.alpha(a.trace for a in sampled),
         "kept": figures.kept([a.trace for a in greedy]),
         "mat": figures.mat([a.trace for a in greedy]),

@@ -7,10 +7,9 @@ Left out: loading (zoo.py).
 import torch
 
 from specdec_lib import smollm2
-from specdec_lib.machine import package_version
 from specdec_lib.memory import place, size_of, why_not
 from specdec_lib.presets import ModelSpec, Preset, presets
-from specdec_lib.quantise import compute_dtype
+from specdec_lib.quantise import compute_dtype, dtype_name, missing_packages
 
 
 def rows() -> list[dict]:
@@ -33,7 +32,7 @@ def _row(preset: Preset) -> dict:
         size = size_of(spec.config(), dtype, spec.quantise, spec.layers)
         models[role] = _model(spec, dtype) | {"parameters": size.parameters, "weight_bytes": round(size.weight_bytes)}
         memory += size.cache_bytes(preset.tokens) + (0 if spec.layers else size.weight_bytes)  # layers are shared
-    missing = [p for p in ("bitsandbytes", "accelerate") if package_version(p) is None]
+    missing = missing_packages()
     needs_quant = preset.target.quantise or preset.draft.quantise
     against = absent or why_not(memory, devices)
     if not against and needs_quant and missing:
@@ -53,7 +52,7 @@ def _row(preset: Preset) -> dict:
 def _model(spec: ModelSpec, dtype: torch.dtype) -> dict:
     return {
         "model": spec.name,
-        "dtype": str(dtype).removeprefix("torch."),
+        "dtype": dtype_name(dtype),
         "quantise": spec.quantise,
         "licence": spec.licence,
         "gated": spec.gated,
@@ -81,7 +80,7 @@ def table(found: list[dict]) -> str:
         lines.append(f"{'':16}{row['what']}")
         for role in ("target", "draft"):
             m = row[role]
-            how = m["dtype"] if m["quantise"] is None else f"{m['quantise']}, computed in {m['dtype']}"
+            how = dtype_name(getattr(torch, m["dtype"]), m["quantise"])
             parts = [
                 f"{m['parameters'] / 1e6:,.1f} M parameters",
                 how,

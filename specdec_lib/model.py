@@ -85,7 +85,7 @@ class CausalLM(_Pending):
 
     vocab_size: use only the first so many logits (padding rows beyond the tokenizer are cut). compiled: passes of one
     or two tokens go through torch.compile, which pays for a small draft, whose passes are mostly Python; the first
-    of them take seconds, texts end at COMPILED_CONTEXT tokens, and trees are refused.
+    of them take seconds, the context is COMPILED_CONTEXT tokens at most, and trees are refused.
     Raises ValueError for encoder-decoder models and where nothing can be compiled; CacheError for caches that cannot
     be rolled back.
     """

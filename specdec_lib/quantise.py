@@ -40,9 +40,14 @@ def quantisation(kind: str, dtype: torch.dtype) -> BitsAndBytesConfig:
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
 
 
+def missing_packages() -> list[str]:
+    """What a quantised model needs and is not installed."""
+    return [name for name in ("bitsandbytes", "accelerate") if package_version(name) is None]
+
+
 def require_packages() -> None:
     """OSError, saying what to do, where bitsandbytes or accelerate is missing or cannot be imported."""
-    missing = [name for name in ("bitsandbytes", "accelerate") if package_version(name) is None]
+    missing = missing_packages()
     if missing:
         raise OSError(
             f"a model in 4 or 8 bits needs {' and '.join(missing)}, not installed here: pip install "

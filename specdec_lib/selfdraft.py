@@ -17,7 +17,6 @@ from specdec_lib.drafters import ModelDrafter
 from specdec_lib.machine import pass_times
 from specdec_lib.presets import preset
 from specdec_lib.sampling import SamplingSettings
-from specdec_lib.speed import draft_over_target
 from specdec_lib.tasks import Task
 from specdec_lib.theory import best_gamma_from_times, speedup_from_times
 from specdec_lib.trace import Trace
@@ -112,7 +111,7 @@ def _row(
         "dtype": pair.dtypes["draft"],
         "alpha": figures.alpha(sampled),
         "greedy_accepted_over_tested": figures.accepted_over_tested(greedy),
-        "c": draft_over_target(figures.rounds_of(sampled), figures.rounds_of(plain)),
+        "c": figures.draft_over_target(figures.rounds_of(sampled), figures.rounds_of(plain)),
         "draft_step_s": step,
         "pass_s": {str(k): seconds for k, seconds in times.items()},
         "draft_bytes": parameter_bytes(pair.draft.model),

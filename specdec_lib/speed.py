@@ -18,12 +18,10 @@ from specdec_lib.methods import method_label
 from specdec_lib.pocket.checker import mark
 from specdec_lib.pocket.tokenizer import world_tokens
 from specdec_lib.sampling import COLDEST
-from specdec_lib.stats import share_interval
+from specdec_lib.stats import share_interval, totals_interval
 from specdec_lib.tasks import Task
 from specdec_lib.trace import Trace
 from specdec_lib.zoo import Pair
-
-RESAMPLES = 2000
 
 
 @dataclass
@@ -190,10 +188,7 @@ def speedup_interval(mine: list[Call], base: list[Call], seed: int) -> list[floa
     mine, base = per_prompt(mine), per_prompt(base)
     if len(mine) < 2 or not (base[:, 0].all() and mine[:, 1].all()):
         return None
-    drawn = np.random.default_rng(seed).integers(len(mine), size=(RESAMPLES, len(mine)))
-    m, b = mine[drawn].sum(axis=1), base[drawn].sum(axis=1)  # (resamples, 2)
-    ratios = m[:, 0] / m[:, 1] * b[:, 1] / b[:, 0]
-    return [float(bound) for bound in np.quantile(ratios, (0.025, 0.975))]
+    return list(totals_interval(np.hstack([mine, base]), lambda m0, m1, b0, b1: m0 / m1 * b1 / b0, seed))
 
 
 def groups(mine: list[Call], base: list[Call], tasks: Sequence[Task]) -> dict[str, dict]:
@@ -258,7 +253,7 @@ def trace_figures(mine: list[Call], base: list[Call], arm, costs: Costs) -> dict
     }
     found["rounds_speedup"] = found["mat"] / rounds_s * plain_s / figures.mat(plain)
     if arm.has_draft_model:
-        found["c"] = draft_over_target(rounds, plain_rounds)
+        found["c"] = figures.draft_over_target(rounds, plain_rounds)
     gamma = arm.fixed_gamma
     if gamma is None:
         return found
@@ -267,7 +262,7 @@ def trace_figures(mine: list[Call], base: list[Call], arm, costs: Costs) -> dict
         found["formula_speedup"] = theory.speedup(rate, gamma, found["c"])
     if gamma in costs.draft_step_s:
         emitted = theory.expected_emitted_by_position(figures.acceptance_by_position(traces))
-        one, round_s = costs.target_s[1], gamma * costs.draft_step_s[gamma] + costs.target_s[gamma + 1]
+        one, round_s = costs.target_s[1], theory.round_time(gamma, costs.target_s, costs.draft_step_s[gamma])
         found["predicted_speedup"] = emitted * one / round_s
         found["attained"] = found["rounds_speedup"] / found["predicted_speedup"]
         found["explained"] = {  # their product is `attained`
@@ -276,12 +271,6 @@ def trace_figures(mine: list[Call], base: list[Call], arm, costs: Costs) -> dict
             "round": round_s / rounds_s,
         }
     return found
-
-
-def draft_over_target(rounds: list, plain_rounds: list) -> float | None:
-    """c: median seconds of a draft step as the loop runs it over median seconds of a plain target step."""
-    steps = [r.draft_s / r.depth for r in rounds if r.depth]
-    return statistics.median(steps) / statistics.median(r.seconds for r in plain_rounds) if steps else None
 
 
 # ---- in words --------------------------------------------------------------------------------------------------

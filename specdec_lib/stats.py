@@ -5,7 +5,7 @@ Left out: any test of a hypothesis.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -31,7 +31,13 @@ def ratio_interval(
     """
     if len(above) != len(below) or len(above) < 2:
         raise ValueError(f"an interval needs two or more pairs; got {len(above)} and {len(below)} numbers")
-    drawn = np.random.default_rng(seed).integers(len(above), size=(resamples, len(above)))
-    ratios = np.asarray(above, float)[drawn].sum(axis=1) / np.asarray(below, float)[drawn].sum(axis=1)
-    low, high = np.quantile(ratios, (0.025, 0.975))
+    return totals_interval(np.column_stack([above, below]), lambda a, b: a / b, seed, resamples)
+
+
+def totals_interval(
+    items: np.ndarray, figure: Callable[..., np.ndarray], seed: int = 0, resamples: int = 2000
+) -> tuple[float, float]:
+    """95 % percentile bootstrap of figure(*totals), the totals of items (n, columns) being those of its columns."""
+    drawn = np.random.default_rng(seed).integers(len(items), size=(resamples, len(items)))
+    low, high = np.quantile(figure(*np.asarray(items, float)[drawn].sum(axis=1).T), (0.025, 0.975))
     return float(low), float(high)

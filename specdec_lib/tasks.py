@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specdec_lib.pocket.world import Problem, problems
+from specdec_lib.whole import check_whole
 from specdec_lib.zoo import data_folder
 
 CHAT = Path("prompts") / "chat.jsonl"  # under data/: the prompts for models that read plain English
@@ -30,8 +31,7 @@ def choose_tasks(pair: str, n: int, seed: int, file: Path | None = None) -> list
 
     ValueError for n below 1, for more than the file holds, and for a file that is not a list of prompts.
     """
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ValueError(f"n, the number of prompts, must be a whole number, 1 or more; got {n!r}")
+    check_whole("n, the number of prompts,", n, 1)
     if file is None and pair.startswith("pocket"):
         return [Task(problem.question, problem.family, problem) for problem in problems("test", n, seed)]
     file = file or data_folder() / CHAT

@@ -100,14 +100,18 @@ def pass_time(times: Mapping[int, float], k: int) -> float:
     return float(np.interp(k, sizes, [times[size] for size in sizes]))
 
 
+def round_time(gamma: int, times: Mapping[int, float], draft_s: float) -> float:
+    """gamma D + T(gamma + 1): gamma draft steps and the pass that scores them, in the unit of `times`."""
+    return gamma * draft_s + pass_time(times, gamma + 1)
+
+
 def speedup_from_times(acceptance: Sequence[float], times: Mapping[int, float], draft_s: float) -> float:
     """E[emitted] T(1) / (gamma D + T(gamma + 1)), gamma being the number of positions in `acceptance`.
 
     draft_s: D, a draft step in the unit of `times`. ValueError if `times` does not reach gamma + 1.
     """
     gamma = len(acceptance)
-    round_s = gamma * draft_s + pass_time(times, gamma + 1)
-    return expected_emitted_by_position(acceptance) * pass_time(times, 1) / round_s
+    return expected_emitted_by_position(acceptance) * pass_time(times, 1) / round_time(gamma, times, draft_s)
 
 
 def best_gamma_from_times(acceptance: Sequence[float], times: Mapping[int, float], draft_s: float) -> int:
@@ -125,7 +129,7 @@ def break_even_alpha_from_times(gamma: int, times: Mapping[int, float], draft_s:
 
     0 if the draft always pays, None if it never does.
     """
-    needed = (gamma * draft_s + pass_time(times, gamma + 1)) / pass_time(times, 1)
+    needed = round_time(gamma, times, draft_s) / pass_time(times, 1)
     return alpha_for(max(1.0, needed), gamma)
 
 

@@ -5,6 +5,7 @@ Left out: texts and colours (notebook.py, cli.py), and anything a trace does not
 """
 
 import json
+import statistics
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -203,3 +204,9 @@ def time_shares(traces: Iterable[Trace]) -> dict[str, float]:
     total = sum(r.seconds for r in rounds)
     parts = {"draft": "draft_s", "score": "score_s", "verify": "verify_s", "other": "other_s"}
     return {name: sum(getattr(r, key) for r in rounds) / total if total else 0.0 for name, key in parts.items()}
+
+
+def draft_over_target(rounds: Iterable[Round], plain_rounds: Iterable[Round]) -> float | None:
+    """c: median seconds of a draft step as the loop runs it over median seconds of a plain target step."""
+    steps = [r.draft_s / r.depth for r in rounds if r.depth]
+    return statistics.median(steps) / statistics.median(r.seconds for r in plain_rounds) if steps else None

@@ -29,7 +29,7 @@ from specdec_lib.decode import Stops
 from specdec_lib.layers import first_layers
 from specdec_lib.memory import place, size_of, why_not
 from specdec_lib.model import CausalLM
-from specdec_lib.presets import ModelSpec, Preset, data_folder, parse_model, preset  # noqa: F401
+from specdec_lib.presets import ModelSpec, data_folder, parse_model, preset  # noqa: F401
 from specdec_lib.provenance import provenance
 from specdec_lib.quantise import compute_dtype, dtype_name, quantisation
 

@@ -12,6 +12,7 @@ import torch
 from specdec_lib.sampling import Adjuster, Chance
 from specdec_lib.tree import DraftTree
 from specdec_lib.verifiers.base import Scores, Verdict
+from specdec_lib.whole import check_whole
 
 
 @dataclass
@@ -75,6 +76,4 @@ class NoDrafter:
 
 def check_draft_length(gamma: object) -> int:
     """gamma as an int; ValueError unless it is a whole number, 0 or more (True and 2.5 are refused)."""
-    if isinstance(gamma, bool) or not isinstance(gamma, int) or gamma < 0:
-        raise ValueError(f"the draft length gamma must be a whole number, 0 or more; got {gamma!r}")
-    return gamma
+    return check_whole("the draft length gamma", gamma, 0)
