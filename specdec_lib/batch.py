@@ -17,6 +17,7 @@ from specdec_lib.sampling import SamplingSettings
 from specdec_lib.trace import Trace
 from specdec_lib.tree import DraftTree
 from specdec_lib.verifiers import Verifier
+from specdec_lib.verifiers.base import DRAFT_HIDDEN, DRAFT_ROWS, HIDDEN
 from specdec_lib.whole import check_whole
 
 SIZE = 32
@@ -78,12 +79,16 @@ class _Batch:
     def round(self) -> None:
         """One round of every text: as many passes of the draft as the longest chain takes, one of the target."""
         trees = self.chains.propose(self.texts) if self.chains else [text.root() for text in self.texts]
+        scored = [text.session.with_scouts(tree) for text, tree in zip(self.texts, trees, strict=True)]
+        if not all(tree.is_chain for tree in scored):
+            raise ValueError("a batch scores chains; decode the texts of a rule whose scouts branch one by one")
         output = self.target.read(
-            range(len(trees)), [tree.tokens for tree in trees], self.texts[0].session.verifier.needs
+            range(len(scored)), [tree.tokens for tree in scored], self.texts[0].session.verifier.needs & {HIDDEN}
         )
         for i, (text, tree) in enumerate(zip(self.texts, trees, strict=True)):
-            hidden = None if output.hidden is None else output.hidden[i, : len(tree)]
-            text.round(tree, ModelOutput(output.logits[i, : len(tree)], hidden))
+            nodes = len(scored[i])
+            hidden = None if output.hidden is None else output.hidden[i, :nodes]
+            text.round(tree, ModelOutput(output.logits[i, :nodes], hidden))
             for model in self.models:  # what is read and committed; the newest token never is read
                 model.lengths[i] = min(model.lengths[i], len(text.ids) - 1)
         self._part()
@@ -205,11 +210,14 @@ class _Chains:
         model, point_mass = self.drafter.model, self.drafter.greedy or texts[0].adjuster.greedy
         gammas = [min(self.drafter.gamma, text.left - 1, model.context - len(text.ids) + 1) for text in texts]
         tokens = [[torch.tensor(text.ids[-1:], device=model.device)] for text in texts]
-        laws, peaks = ([[] for _ in texts] for _ in range(2))
+        needs = texts[0].session.verifier.needs
+        hidden_needed = frozenset({HIDDEN} if DRAFT_HIDDEN in needs else ())
+        laws, peaks, draft_rows, draft_hidden = ([[] for _ in texts] for _ in range(4))
         active = [i for i, gamma in enumerate(gammas) if gamma > 0]
         new = [self._unread(i, texts[i].ids) for i in active]
         for depth in range(1, max(gammas) + 1):
-            adjusted = self._adjusted(self.draft.read(active, new, last=True).logits[:, 0], active, texts, tokens)
+            output = self.draft.read(active, new, hidden_needed, last=True)
+            adjusted = self._adjusted(output.logits[:, 0], active, texts, tokens)
             if point_mass:
                 found, drawn = adjusted.max(dim=-1)
             else:
@@ -219,15 +227,26 @@ class _Chains:
             for i, token, row in zip(active, drawn.split(1), found.split(1), strict=True):
                 tokens[i].append(token)
                 (peaks if point_mass else laws)[i].append(row)
+            for at, i in enumerate(active):
+                if DRAFT_ROWS in needs:
+                    draft_rows[i].append(adjusted[at : at + 1])
+                if hidden_needed:
+                    draft_hidden[i].append(output.hidden[at, len(new[at]) - 1 :][:1])
             active = [i for i in active if gammas[i] > depth]
             new = [tokens[i][-1] for i in active]
         device = texts[0].device
+
+        def joined(found: list[torch.Tensor]) -> torch.Tensor | None:
+            return torch.cat(found).to(device) if found else None
+
         return [
             DraftTree(
                 torch.cat(tokens[i]).to(device),
                 range(-1, len(tokens[i]) - 1),
-                torch.cat(laws[i]).to(device) if laws[i] else None,
-                draft_peaks=torch.cat(peaks[i]).to(device) if peaks[i] else None,
+                joined(laws[i]),
+                draft_peaks=joined(peaks[i]),
+                draft_rows=joined(draft_rows[i]),
+                draft_hidden=joined(draft_hidden[i]),
             )
             for i in range(len(texts))
         ]

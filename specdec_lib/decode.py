@@ -15,7 +15,7 @@ from specdec_lib.model import Model
 from specdec_lib.sampling import Adjuster, Chance, RandomChance, SamplingSettings
 from specdec_lib.trace import Round, Trace
 from specdec_lib.tree import DraftTree
-from specdec_lib.verifiers.base import Scores, Verdict, Verifier
+from specdec_lib.verifiers.base import HIDDEN, Scores, Verdict, Verifier
 from specdec_lib.verifiers.lossless import LosslessRejection
 from specdec_lib.whole import check_whole
 
@@ -154,15 +154,17 @@ class Session:
         clock = _Clock(self.target.device)
         try:
             context = DraftContext(
-                self.ids, limit - 1, self.target.vocab_size, adjuster, self.chance, self.target.device
-            )
+                self.ids, limit - 1, self.target.vocab_size, adjuster, self.chance, self.target.device,
+                self.verifier.needs,
+            )  # fmt: skip
             tree = self.drafter.propose(context)
             if tree.depth > limit - 1:
                 raise ValueError(f"{self.drafter.name} proposed {tree.depth} tokens deep where {limit - 1} fit")
+            tree = self.with_scouts(tree)
             clock.lap("draft_s")
-            output = self.target.score(tree.tokens, tree.parents, self.verifier.needs)
+            output = self.target.score(tree.tokens, tree.parents, self.verifier.needs & {HIDDEN})
             clock.lap("score_s")
-            scores = Scores(output.logits, adjuster, self._prefixes(tree), output.hidden)
+            scores = Scores(output.logits, adjuster, self._prefix(tree), output.hidden)
             verdict = self.verifier.verify(tree, scores, self.chance)
             clock.lap("verify_s")
             emitted, path, last, reason = self._cut(verdict, start, limit)
@@ -174,7 +176,7 @@ class Session:
             clock.lap("draft_s")
             record = Round(
                 verdict.tokens, tree.parents, verdict.target_probs, verdict.draft_probs, verdict.overlaps,
-                path, verdict.outcomes, emitted, last, **clock.seconds(),
+                path, verdict.outcomes, emitted, last, **clock.seconds(), scouts=sorted(tree.scouts),
             )  # fmt: skip
             self.trace.rounds.append(record)
             self.trace.reason = reason
@@ -197,7 +199,12 @@ class Session:
         last = verdict.kind if len(emitted) > len(verdict.path) else "accepted"
         return emitted, path, last, reason
 
-    def _prefixes(self, tree: DraftTree):
+    def with_scouts(self, tree: DraftTree) -> DraftTree:
+        """A proposal with the scouts that the verifier wants beside it."""
+        add = getattr(self.verifier, "with_scouts", None)
+        return tree if add is None else add(tree, self.target.context - len(self.ids))
+
+    def _prefix(self, tree: DraftTree):
         length, tokens = len(self.ids), []  # the text as it is before the verdict, whenever a row is asked for
 
         def prefix(node: int) -> list[int]:

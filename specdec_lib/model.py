@@ -141,6 +141,8 @@ class CausalLM(_Pending):
         self._append(tokens, parents, self.context)
         if needs - {"hidden"}:
             raise ValueError(f"a CausalLM cannot give {sorted(needs - {'hidden'})}")
+        if "hidden" in needs and self.compiled:
+            raise ValueError("a compiled model gives no hidden states; use the model as it is")
         if "hidden" not in needs:
             return ModelOutput(self._forward(tokens).logits[0, :, : self.vocab_size])
         with input_of(final_norm(self.model)) as hidden:
@@ -225,11 +227,18 @@ class input_of:
 class TableModel(_Pending):
     """A small LM given by numbers: logits_of(ids so far) -> (vocabulary,) logits. For tests and lesson 03.
 
+    hidden_of(ids so far) -> (width,), a hidden state, for rules that need one.
     Keeps tokens in place of a cache, and checks by itself what a cache cannot: every row's whole history.
     """
 
-    def __init__(self, logits_of: Callable[[tuple[int, ...]], Sequence[float]], vocab_size: int, context: int = 10**6):
-        self.logits_of, self.vocab_size, self.context = logits_of, vocab_size, context
+    def __init__(
+        self,
+        logits_of: Callable[[tuple[int, ...]], Sequence[float]],
+        vocab_size: int,
+        context: int = 10**6,
+        hidden_of: Callable[[tuple[int, ...]], Sequence[float]] | None = None,
+    ):
+        self.logits_of, self.vocab_size, self.context, self.hidden_of = logits_of, vocab_size, context, hidden_of
         self.device = torch.device("cpu")
         self.start()
 
@@ -271,8 +280,13 @@ class TableModel(_Pending):
         self._append(tokens, parents, self.context)
         self.pending_tokens += tokens.tolist()
         first = len(self.pending) - len(tokens)
-        rows = [list(self.logits_of(self.history(node))) for node in range(first, len(self.pending))]
-        return ModelOutput(torch.tensor(rows, dtype=torch.float64))
+        histories = [self.history(node) for node in range(first, len(self.pending))]
+        output = ModelOutput(torch.tensor([list(self.logits_of(ids)) for ids in histories], dtype=torch.float64))
+        if "hidden" in needs:
+            if self.hidden_of is None:
+                raise ValueError("this TableModel has no hidden states; give it hidden_of")
+            output.hidden = torch.tensor([list(self.hidden_of(ids)) for ids in histories], dtype=torch.float64)
+        return output
 
     def keep(self, path: Sequence[int]) -> None:
         self.ids += [self.pending_tokens[node] for node in path]

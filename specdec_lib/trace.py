@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from specdec_lib.tree import depths
 from specdec_lib.verifiers.base import BONUS, EXACT, RECOVERED, RESCUED
 
 SCHEMA = 1
@@ -22,7 +23,7 @@ class Round:
     tokens, parents: the tree (node 0 the root). target_probs, draft_probs, overlaps: p(x), q(x) and
     sum min(p, q) for each node (index 0 unused). path: nodes kept, after the cut. outcomes: how each node reached
     fared, before the cut. emitted: ids this round added. last: the last emitted id is recovered, bonus, or
-    (where a stop or the length limit cut the round) accepted. *_s: seconds.
+    (where a stop or the length limit cut the round) accepted. *_s: seconds. scouts: nodes scored, never kept.
     """
 
     tokens: list[int]
@@ -38,18 +39,16 @@ class Round:
     score_s: float = 0.0
     verify_s: float = 0.0
     other_s: float = 0.0
+    scouts: list[int] = field(default_factory=list)
 
     @property
     def proposed(self) -> int:
-        return len(self.tokens) - 1
+        return len(self.tokens) - 1 - len(self.scouts)
 
     @property
     def depth(self) -> int:
-        """Draft length of this round: the depth of the tree."""
-        deepest = [0]
-        for parent in self.parents[1:]:
-            deepest.append(deepest[parent] + 1)
-        return max(deepest)
+        """Draft length of this round: the depth of the tree, scouts left out."""
+        return max(depth for node, depth in enumerate(depths(self.parents)) if node not in self.scouts)
 
     @property
     def kinds(self) -> list[str]:
@@ -136,7 +135,7 @@ def _checked(r: Round) -> Round:
     nodes = len(r.tokens)
     a_number_a_node = all(len(x) == nodes for x in (r.parents, r.target_probs, r.draft_probs, r.overlaps))
     a_tree = r.parents[:1] == [-1] and all(0 <= parent < node for node, parent in enumerate(r.parents[1:], start=1))
-    inside = all(0 < node < nodes for node in (*r.path, *r.outcomes))
+    inside = all(0 < node < nodes for node in (*r.path, *r.outcomes, *r.scouts))
     if not (a_number_a_node and a_tree and inside and len(r.kinds) == len(r.emitted)):
         raise ValueError("the round's tree, path and emitted ids do not fit together")
     return r
@@ -190,9 +189,7 @@ def acceptance_by_position(traces: Iterable[Trace]) -> list[float]:
     """For depth 1, 2, ...: share accepted among the nodes tested at that depth (chains)."""
     tested: dict[int, list[bool]] = {}
     for r in rounds_of(traces):
-        depth = [0]
-        for parent in r.parents[1:]:
-            depth.append(depth[parent] + 1)
+        depth = depths(r.parents)
         for node, outcome in r.outcomes.items():
             tested.setdefault(depth[node], []).append(outcome in (EXACT, RESCUED))
     return [sum(tested[d]) / len(tested[d]) for d in sorted(tested)]

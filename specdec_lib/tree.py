@@ -22,6 +22,9 @@ class DraftTree:
     scouts: nodes that are scored but never kept.
     draft_peaks: the largest logit of each row that a point mass was chosen from, if a model chose it. NaN or infinite
     values there are named when the round's numbers are read.
+    draft_rows: (nodes - 1, vocabulary), the draft's adjusted logits that each token was drawn or chosen from.
+    draft_hidden: (nodes - 1, draft's width), the draft's hidden states, before its final norm, behind those rows.
+    Both only where the verifier needs them and a draft model proposed.
     """
 
     def __init__(
@@ -31,9 +34,12 @@ class DraftTree:
         draft_laws: torch.Tensor | None = None,
         scouts: frozenset[int] = frozenset(),
         draft_peaks: torch.Tensor | None = None,
+        draft_rows: torch.Tensor | None = None,
+        draft_hidden: torch.Tensor | None = None,
     ):
         self.tokens, self.parents, self.draft_laws, self.scouts = tokens, list(parents), draft_laws, scouts
         self.draft_peaks = tokens.new_empty(0, dtype=torch.float32) if draft_peaks is None else draft_peaks
+        self.draft_rows, self.draft_hidden = draft_rows, draft_hidden
         self._check()
         self.depths = [0]
         self.children: list[list[int]] = [[] for _ in self.parents]
@@ -51,8 +57,10 @@ class DraftTree:
         for node, parent in enumerate(self.parents[1:], start=1):
             if not 0 <= parent < node:
                 raise TreeError(f"node {node} has parent {parent}; a parent must come before its child")
-        if self.draft_laws is not None and self.draft_laws.shape[0] != n - 1:
-            raise TreeError(f"draft_laws has {self.draft_laws.shape[0]} rows for {n - 1} proposed nodes")
+        for name in ("draft_laws", "draft_rows", "draft_hidden"):
+            rows = getattr(self, name)
+            if rows is not None and rows.shape[0] != n - 1:
+                raise TreeError(f"{name} has {rows.shape[0]} rows for {n - 1} proposed nodes")
         if any(not 0 < scout < n for scout in self.scouts):
             raise TreeError(f"scouts {sorted(self.scouts)} are not all among nodes 1..{n - 1}")
 
@@ -78,6 +86,23 @@ class DraftTree:
                     parents.append(at)
                 at = index[key]
         return cls(torch.tensor(tokens, dtype=torch.long, device=device), parents)
+
+    def with_scouts(self, tokens: Sequence[int], parents: Sequence[int]) -> "DraftTree":
+        """This tree with scouts behind its nodes. parents: indices in the new tree. Scouts have draft rows of zeros."""
+        more = torch.as_tensor(tokens, dtype=torch.long, device=self.tokens.device)
+
+        def padded(rows: torch.Tensor | None) -> torch.Tensor | None:
+            return None if rows is None else torch.nn.functional.pad(rows, (0, 0, 0, len(more)))
+
+        return DraftTree(
+            torch.cat([self.tokens, more]),
+            [*self.parents, *parents],
+            padded(self.draft_laws),
+            self.scouts | set(range(len(self), len(self) + len(more))),
+            self.draft_peaks,
+            padded(self.draft_rows),
+            padded(self.draft_hidden),
+        )
 
     def __len__(self) -> int:
         return len(self.parents)

@@ -147,7 +147,7 @@ def test_a_rule_gets_the_hidden_states_of_its_own_row():
         needs = frozenset({"hidden"})
 
         def verify(self, tree, scores, chance):
-            seen[tuple(scores._prefixes(0))] = scores.hidden
+            seen[tuple(scores.prefix(0))] = scores.hidden
             return super().verify(tree, scores, chance)
 
     lm, drafter, texts = CausalLM(TARGET), ModelDrafter(CausalLM(DRAFT), 3), prompts(5, longest=6)

@@ -256,7 +256,7 @@ class ForgetsDrafts(Rule):
     """Every row is adjusted with the committed text, without the draft's own prefix."""
 
     def verify(self, tree, scores, chance):
-        committed = scores._prefixes(0)
+        committed = scores.prefix(0)
         return Rule().verify(tree, Scores(scores.logits, scores.adjuster, lambda node: committed), chance)
 
 
@@ -264,7 +264,7 @@ class SeesAllDrafts(Rule):
     """Every row is adjusted with the whole proposal, later drafts and other branches too."""
 
     def verify(self, tree, scores, chance):
-        everything = [*scores._prefixes(0), *tree.tokens[1:].tolist()]
+        everything = [*scores.prefix(0), *tree.tokens[1:].tolist()]
         return Rule().verify(tree, Scores(scores.logits, scores.adjuster, lambda node: everything), chance)
 
 

@@ -19,7 +19,8 @@ from specdec_lib.whole import check_whole
 class DraftContext:
     """committed: all ids so far, the last one being the root. room: how deep a proposal may go (0 and up).
 
-    vocab_size: ids at or above it may not be proposed. device: where the tree's tokens must lie.
+    vocab_size: ids at or above it may not be proposed. device: where the tree's tokens must lie. needs: what the
+    verifier reads; a drafter with a model gives "draft_rows" and "draft_hidden" with its tree if they are named.
     """
 
     committed: list[int]
@@ -28,6 +29,7 @@ class DraftContext:
     adjuster: Adjuster
     chance: Chance
     device: torch.device
+    needs: frozenset[str] = frozenset()
 
 
 @dataclass

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import torch
 
 from specdec_lib.drafters.base import DraftContext, Feedback, check_draft_length
-from specdec_lib.model import Model
+from specdec_lib.model import Model, ModelOutput
 from specdec_lib.tree import DraftTree
+from specdec_lib.verifiers.base import DRAFT_HIDDEN, DRAFT_ROWS, HIDDEN
 
 
 class ModelDrafter:
@@ -40,15 +41,17 @@ class ModelDrafter:
         gamma = min(self.gamma, context.room, self.model.context - len(committed) + 1)
         if gamma <= 0:
             return DraftTree.chain(committed[-1:], device=context.device)
-        logits = self._read(committed)
+        hidden = frozenset({HIDDEN} if DRAFT_HIDDEN in context.needs else ())
+        output = self._read(committed, hidden)
         point_mass = self.greedy or context.adjuster.greedy
-        tokens, parents, laws, peaks = [torch.tensor(committed[-1:], device=self.model.device)], [-1], [], []
-        level = [0]  # nodes whose children come next; logits has a row for each
+        tokens, parents = [torch.tensor(committed[-1:], device=self.model.device)], [-1]
+        laws, peaks, draft_rows, draft_hidden = [], [], [], []
+        level = [0]  # nodes whose children come next; the output has a row for each
         for depth in range(gamma):
             width = self.siblings[depth] if depth < len(self.siblings) else 1
             if point_mass:
                 width = 1  # equal siblings would be one
-            adjusted = self._adjust(logits, context, level, parents, tokens)
+            adjusted = self._adjust(output.logits, context, level, parents, tokens)
             rows = adjusted.repeat_interleave(width, dim=0) if width > 1 else adjusted
             if point_mass:
                 peak, drawn = rows.max(dim=-1)
@@ -56,16 +59,23 @@ class ModelDrafter:
             else:
                 laws.append(context.adjuster.laws(rows))
                 drawn = context.chance.draw(laws[-1])
+            if DRAFT_ROWS in context.needs:
+                draft_rows.append(rows)
+            if hidden:
+                draft_hidden.append(output.hidden.repeat_interleave(width, dim=0))
             new_parents = [node for node in level for _ in range(width)]
             level = list(range(len(parents), len(parents) + len(new_parents)))
             parents += new_parents
             tokens.append(drawn)
             if depth == gamma - 1 or self.ends_after(rows, drawn):
                 break
-            logits = self.model.score(drawn, [self.base + parent for parent in new_parents]).logits
+            output = self.model.score(drawn, [self.base + parent for parent in new_parents], hidden)
             self.scored = len(parents) - 1
-        draft_laws, draft_peaks = (torch.cat(rows).to(context.device) if rows else None for rows in (laws, peaks))
-        return DraftTree(torch.cat(tokens).to(context.device), parents, draft_laws, draft_peaks=draft_peaks)
+        laws, peaks, draft_rows, draft_hidden = (
+            torch.cat(found).to(context.device) if found else None for found in (laws, peaks, draft_rows, draft_hidden)
+        )
+        tokens = torch.cat(tokens).to(context.device)
+        return DraftTree(tokens, parents, laws, draft_peaks=peaks, draft_rows=draft_rows, draft_hidden=draft_hidden)
 
     def ends_after(self, adjusted: torch.Tensor, drawn: torch.Tensor) -> bool:
         """Whether to draft no further than the tokens just drawn, (rows,), from these logits, (rows, vocabulary).
@@ -79,8 +89,8 @@ class ModelDrafter:
             read = [node for node in feedback.kept if node <= self.scored]
             self.model.keep([*range(self.base + 1), *(self.base + node for node in read)])
 
-    def _read(self, committed: list[int]) -> torch.Tensor:
-        """Bring the cache up to the root; the row that follows it, (1, vocabulary).
+    def _read(self, committed: list[int], needs: frozenset[str]) -> ModelOutput:
+        """Bring the cache up to the root; the one row that follows it.
 
         The root and what was missing before it stay pending: node i of the tree is pending node base + i.
         """
@@ -90,9 +100,9 @@ class ModelDrafter:
             self.model.feed(missing[:-1])
             missing = missing[-1:]
         ids = torch.tensor(missing, dtype=torch.long, device=self.model.device)
-        logits = self.model.score(ids, range(-1, len(ids) - 1)).logits[-1:]
+        output = self.model.score(ids, range(-1, len(ids) - 1), needs)
         self.base, self.scored = len(missing) - 1, 0
-        return logits
+        return ModelOutput(output.logits[-1:], None if output.hidden is None else output.hidden[-1:])
 
     def _adjust(self, logits, context: DraftContext, level, parents, tokens) -> torch.Tensor:
         """The draft's logits over the target's vocabulary, processed with each node's own prefix."""

@@ -17,17 +17,19 @@ from specdec_lib.tree import DraftTree
 
 EXACT, RESCUED, REJECTED = "exact", "rescued", "rejected"
 RECOVERED, BONUS = "recovered", "bonus"
+HIDDEN, DRAFT_ROWS, DRAFT_HIDDEN = "hidden", "draft_rows", "draft_hidden"  # what a verifier may need
 
 
 class Scores:
     """The target's rows over a tree; row i is what follows node i. Everything beyond raw logits is made on demand.
 
-    logits: (nodes, vocabulary), raw. hidden: (nodes, width) before the final norm, if the verifier needs it.
-    prefixes(i): the ids that row i follows.
+    logits: (nodes, vocabulary), raw. hidden: (nodes, width) before the final norm, if the verifier needs it: row i is
+    that of node i's own token, whereas the logits that verify node i are the row of its parent.
+    prefix(i): the ids that row i follows.
     """
 
-    def __init__(self, logits: torch.Tensor, adjuster: Adjuster, prefixes, hidden: torch.Tensor | None = None):
-        self.logits, self.adjuster, self.hidden, self._prefixes = logits, adjuster, hidden, prefixes
+    def __init__(self, logits: torch.Tensor, adjuster: Adjuster, prefix, hidden: torch.Tensor | None = None):
+        self.logits, self.adjuster, self.hidden, self.prefix = logits, adjuster, hidden, prefix
 
     @property
     def greedy(self) -> bool:
@@ -36,7 +38,7 @@ class Scores:
     @cached_property
     def adjusted(self) -> torch.Tensor:
         """Logits after the processors, (nodes, vocabulary), float32 or wider."""
-        return self.adjuster.logits(self.logits, self._prefixes)
+        return self.adjuster.logits(self.logits, self.prefix)
 
     @cached_property
     def laws(self) -> torch.Tensor:
@@ -86,7 +88,10 @@ class Verdict:
 class Verifier(Protocol):
     """A rule over (tree, target rows, chance), with no side effect.
 
-    lossless: the emitted law is the target's adjusted law. needs: what the rule reads beside laws and logits.
+    lossless: the emitted law is the target's adjusted law. needs: what the rule reads beside laws and logits, any of
+    HIDDEN (scores.hidden), DRAFT_ROWS (tree.draft_rows) and DRAFT_HIDDEN (tree.draft_hidden).
+    A rule that wants more rows scored has a method `with_scouts(tree, room) -> DraftTree`, asked before the target's
+    pass; room: how deep the tree may then be.
     A rule that reads a memory which its verdicts go on filling says `learns = True`, and has no such name otherwise:
     what it says of a text then depends on the texts before, and batch.py keeps their order.
     """
@@ -122,19 +127,33 @@ def probability_of(laws: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     return laws.gather(1, at).squeeze(1) * inside
 
 
+def logit_gaps(tree: DraftTree, scores: Scores) -> torch.Tensor:
+    """log p(x) / max p for each node's token, (nodes,), from adjusted logits: the root has 0, a foreign id -inf."""
+    parents = torch.tensor(tree.parents, device=tree.tokens.device).clamp_min(0)
+    inside = tree.tokens < scores.adjusted.shape[-1]
+    gaps = scores.adjusted[parents, torch.where(inside, tree.tokens, 0)] - scores.row_max[parents]
+    gaps = torch.where(inside, gaps, -float("inf"))
+    gaps[0] = 0.0
+    return gaps
+
+
 def rows(indices: Sequence[int]) -> slice | list[int]:
     """An index of these rows: a slice where they are consecutive (a chain), which gives a view and copies nothing."""
     first, last = indices[0], indices[-1]
     return slice(first, last + 1) if list(indices) == list(range(first, last + 1)) else list(indices)
 
 
-def walk(tree: DraftTree, scores: Scores, probabilities: torch.Tensor, roll: Roll, rescues: bool = False) -> Verdict:
+def walk(
+    tree: DraftTree, scores: Scores, probabilities: torch.Tensor, roll: Roll, rescued: torch.Tensor | None = None
+) -> Verdict:
     """From the root, go down to the first child that is accepted, until none is; emit that node's token.
 
     probabilities: (nodes,), the chance that a node is accepted once it is reached (index 0 unused): reached means
     that its parent was kept and its earlier siblings were rejected. roll: its token(node) is what is emitted when
     no child of that node is accepted. The one device-to-host copy of a round is here.
-    rescues: mark accepted nodes that a lossless rule would have rejected for sure (p = 0) as RESCUED.
+    rescued: (nodes,) bool, nodes that a lossy rule keeps although they are rejected. Where every child of a node is
+    rejected, the first rescued one is kept. What the settings forbid (an adjusted logit of -inf, or an id outside the
+    vocabulary) is never rescued.
     """
     if len(tree) == 1:
         return _plain_step(tree, scores, roll)
@@ -146,13 +165,14 @@ def walk(tree: DraftTree, scores: Scores, probabilities: torch.Tensor, roll: Rol
         draft = probability_of(tree.draft_laws, tree.tokens[1:])
         overlap = torch.minimum(scores.laws[rows(tree.parents[1:])], tree.draft_laws).sum(dim=-1)
         draft, overlap = (torch.cat([target.new_ones(1), t.to(target.dtype)]) for t in (draft, overlap))
-    accept, rolled, tokens, row_max, p, q, overlaps, draft_peaks = to_host(
-        probabilities, roll.tensor, tree.tokens, scores.row_max, target, draft, overlap, tree.draft_peaks
+    rescued = target.new_zeros(0) if rescued is None else rescued & _allowed(tree, scores, parents)
+    accept, rescue, rolled, tokens, row_max, p, q, overlaps, draft_peaks = to_host(
+        probabilities, rescued, roll.tensor, tree.tokens, scores.row_max, target, draft, overlap, tree.draft_peaks
     )
     refuse_bad_rows(row_max, "target")
     refuse_bad_rows(draft_peaks, "draft")
     for node, draft_prob in enumerate(q):
-        if not draft_prob > 0:
+        if not draft_prob > 0 and node not in tree.scouts:
             raise ValueError(
                 f"node {node} was proposed although its draft law gives it probability {draft_prob}"
                 + (" (the draft's logits hold NaN or infinite values)" if draft_prob != draft_prob else "")
@@ -162,15 +182,24 @@ def walk(tree: DraftTree, scores: Scores, probabilities: torch.Tensor, roll: Rol
     while True:
         for child in tree.children[node]:
             if roll.accept(child, accept[child]):
-                outcomes[child] = RESCUED if rescues and p[child] == 0 else EXACT
-                path.append(child)
-                node = child
+                outcomes[child] = EXACT
                 break
             outcomes[child] = REJECTED
         else:
-            break
+            child = next((child for child in tree.children[node] if rescue and rescue[child]), None)
+            if child is None:
+                break
+            outcomes[child] = RESCUED
+        path.append(child)
+        node = child
     kind = RECOVERED if tree.children[node] else BONUS
     return Verdict(path, roll.token(node), kind, outcomes, [int(t) for t in tokens], p, q, overlaps)
+
+
+def _allowed(tree: DraftTree, scores: Scores, parents: torch.Tensor) -> torch.Tensor:
+    """(nodes,) bool: the settings let this token follow its parent."""
+    inside = tree.tokens < scores.adjusted.shape[-1]
+    return inside & (scores.adjusted[parents, torch.where(inside, tree.tokens, 0)] > -float("inf"))
 
 
 def _plain_step(tree: DraftTree, scores: Scores, roll: Roll) -> Verdict:

@@ -8,7 +8,7 @@ import math
 
 from specdec_lib.sampling import Chance
 from specdec_lib.tree import DraftTree
-from specdec_lib.verifiers.base import Scores, SureRoll, Verdict, probability_of, walk
+from specdec_lib.verifiers.base import Scores, SureRoll, Verdict, logit_gaps, walk
 from specdec_lib.verifiers.greedy import matches
 from specdec_lib.verifiers.lossless import accept_and_recover
 
@@ -31,10 +31,7 @@ class Lenience:
         if not scores.greedy:
             accept, recovered_laws = accept_and_recover(tree, scores.laws, self.lenience)
             return walk(tree, scores, accept, chance.roll(recovered_laws))
-        accept = matches(tree, scores)
-        if not self.lossless:  # p(x) / max p from the logits' gap; at l = 1 a tie would pass, a match would not
-            rows = scores.adjusted[tree.parents[1:]] if len(tree) > 1 else scores.adjusted[:0]
-            gap = probability_of(rows - rows.amax(dim=-1, keepdim=True), tree.tokens[1:])
-            inside = tree.tokens[1:] < rows.shape[-1]
-            accept[1:] = accept[1:].maximum(((gap >= math.log(self.lenience)) & inside).double())
-        return walk(tree, scores, accept, SureRoll(scores.best), rescues=True)
+        rescued = None
+        if not self.lossless:  # at l = 1 a tie would pass
+            rescued = logit_gaps(tree, scores) >= math.log(self.lenience)
+        return walk(tree, scores, matches(tree, scores), SureRoll(scores.best), rescued)
