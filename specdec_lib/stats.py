@@ -1,6 +1,6 @@
-"""Intervals for measured shares and ratios.
+"""Intervals for measured shares and ratios, and for the difference of two paired shares.
 
-Follows Wilson 1927 and Efron 1979.
+Follows Wilson 1927, Efron 1979, and Agresti and Min 2005 for the pairs.
 Left out: any test of a hypothesis.
 """
 
@@ -20,6 +20,23 @@ def share_interval(successes: int, n: int) -> tuple[float, float] | None:
     centre = (p + z2 / (2 * n)) / (1 + z2 / n)
     half = Z95 / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def paired_interval(mine: Sequence[bool], theirs: Sequence[bool]) -> tuple[float, float]:
+    """95 % interval of mean(mine) - mean(theirs), two outcomes of each item, by Agresti and Min's adjusted Wald form.
+
+    Half an item is added to each of the four cells (both, mine alone, theirs alone, neither), so that the interval has
+    a width even where the two never differ. What both get right or wrong counts through n alone.
+    ValueError for lists of different lengths, or empty ones.
+    """
+    if len(mine) != len(theirs) or not len(mine):
+        raise ValueError(f"outcomes come in pairs, one or more; got {len(mine)} and {len(theirs)}")
+    gained = 0.5 + sum(bool(a) and not b for a, b in zip(mine, theirs, strict=True))
+    lost = 0.5 + sum(bool(b) and not a for a, b in zip(mine, theirs, strict=True))
+    n = len(mine) + 2
+    change = (gained - lost) / n
+    half = Z95 * math.sqrt(gained + lost - (gained - lost) ** 2 / n) / n
+    return max(-1.0, change - half), min(1.0, change + half)
 
 
 def ratio_interval(
