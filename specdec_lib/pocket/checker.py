@@ -33,12 +33,17 @@ class Marking:
         return self.labels.index(WRONG) if self.any_wrong else None
 
 
-class _Walker:
+class Walker:
     """A place in the set of right answers: a part, and what remains of each wording that still fits."""
 
     def __init__(self, parts: list[Part]):
         self.parts, self.i = parts, 0
         self.left = list(parts[0].options)
+
+    @property
+    def begun(self) -> bool:
+        """Is it inside a part, with some of it written?"""
+        return self.i < len(self.parts) and self.left != list(self.parts[self.i].options)
 
     def step(self, token: str) -> bool:
         """Take a token if some right answer has it here; else stay and say False."""
@@ -54,7 +59,7 @@ class _Walker:
     def result_here(self) -> int | None:
         """The index of the result being written or just written, if any."""
         for i in (self.i, self.i - 1):
-            inside = i == self.i or (self.i < len(self.parts) and self.left == list(self.parts[self.i].options))
+            inside = i == self.i or (self.i < len(self.parts) and not self.begun)
             if 0 <= i < len(self.parts) and self.parts[i].kind == "result" and inside:
                 return i
         return None
@@ -65,7 +70,7 @@ class _Walker:
 
 def mark(problem: Problem, tokens: list[str]) -> Marking:
     """Mark an answer given as the world's tokens (EOS included if it was written)."""
-    walker, labels, i = _Walker(answer_parts(problem)), [], 0
+    walker, labels, i = Walker(answer_parts(problem)), [], 0
     while i < len(tokens):
         if walker.step(tokens[i]):
             labels.append(RIGHT)
@@ -89,7 +94,7 @@ def mark_next(problem: Problem, prefix: list[str], token: str) -> str:
     return mark(problem, [*prefix, token]).labels[-1]
 
 
-def _correction(walker: _Walker, tokens: list[str], i: int) -> int | None:
+def _correction(walker: Walker, tokens: list[str], i: int) -> int | None:
     """If the wrong token at i belongs to a result that is announced as wrong at once, go back to that result.
 
     Returns the position after the announcement (", wait,"), or None.
