@@ -117,11 +117,15 @@ class RoundView:
     nodes: list[NodeView]
     emitted: list[tuple[str, str]]
     seconds: dict[str, float]
+    scouts: int = 0
 
     @property
     def summary(self) -> str:
         kept_nodes = sum(node.outcome in ("accepted", "rescued") and not node.cut for node in self.nodes)
-        return f"round {self.number}: {len(self.nodes)} proposed, {kept_nodes} kept, {len(self.emitted)} emitted"
+        scouts = f", {self.scouts} scouts" if self.scouts else ""
+        return (
+            f"round {self.number}: {len(self.nodes)} proposed{scouts}, {kept_nodes} kept, {len(self.emitted)} emitted"
+        )
 
     @property
     def timing(self) -> str:
@@ -135,7 +139,7 @@ def round_view(trace: Trace, index: int, tokenizer) -> RoundView:
     r = trace.rounds[index]
     before = [*trace.prompt, *(token for earlier in trace.rounds[:index] for token in earlier.emitted)]
     history, nodes = {0: before}, []
-    for node, branch in _branches(r.parents):
+    for node, branch in _branches(r.parents, r.scouts):
         parent = history[r.parents[node]]
         history[node] = [*parent, r.tokens[node]]
         outcome = OUTCOMES[r.outcomes[node]] if node in r.outcomes else NOT_REACHED
@@ -147,14 +151,15 @@ def round_view(trace: Trace, index: int, tokenizer) -> RoundView:
         emitted.append((token_text(tokenizer, token, before), kind))
         before = [*before, token]
     seconds = {"draft": r.draft_s, "score": r.score_s, "verify": r.verify_s, "other": r.other_s}
-    return RoundView(index, nodes, emitted, seconds)
+    return RoundView(index, nodes, emitted, seconds, len(r.scouts))
 
 
-def _branches(parents: list[int]) -> list[tuple[int, str]]:
-    """(node, how it hangs) for every node but the root, depth first. Only siblings are drawn as a fork."""
+def _branches(parents: list[int], scouts: list[int]) -> list[tuple[int, str]]:
+    """(node, how it hangs) for every node but the root and the scouts, depth first. Only siblings make a fork."""
     children: list[list[int]] = [[] for _ in parents]
     for node, parent in enumerate(parents[1:], start=1):
-        children[parent].append(node)
+        if node not in scouts:
+            children[parent].append(node)
     found, stack = [], _below(children[0], "")
     while stack:
         node, lead, rest = stack.pop()

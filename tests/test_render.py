@@ -154,14 +154,22 @@ def test_a_tree_is_drawn_depth_first_with_forks_only_at_siblings():
     #  3   4   5
     #          |
     #          6
-    assert render._branches([-1, 0, 0, 1, 1, 2, 5]) == [
+    assert render._branches([-1, 0, 0, 1, 1, 2, 5], []) == [
         (1, "├─ "), (3, "│  ├─ "), (4, "│  └─ "), (2, "└─ "), (5, "   "), (6, "   "),
     ]  # fmt: skip
 
 
 def test_a_chain_is_drawn_without_forks():
-    assert render._branches([-1, 0, 1, 2]) == [(1, ""), (2, ""), (3, "")]
-    assert render._branches([-1]) == []
+    assert render._branches([-1, 0, 1, 2], []) == [(1, ""), (2, ""), (3, "")]
+    assert render._branches([-1], []) == []
+
+
+def test_scouts_are_counted_and_not_drawn():
+    leo, then = WORDS["leo"], WORDS["then"]
+    one = chain([leo, leo, leo], [leo, then], {1: "exact"}, [1], "bonus", scouts=[2, 3])
+    view = render.round_view(Trace([1, 4], "reflective", False, rounds=[one], reason="length"), 0, POCKET)
+    assert [node.text.strip() for node in view.nodes] == ["leo"]
+    assert view.summary == "round 0: 1 proposed, 2 scouts, 1 kept, 2 emitted"
 
 
 def test_a_round_in_a_terminal_has_a_line_a_node_with_p_and_q():
