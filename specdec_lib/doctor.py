@@ -137,7 +137,7 @@ def _packages() -> list[Finding]:
     needed = {name: version for name, version in known.items() if name not in OPTIONAL_PACKAGES}
     absent = [name for name, version in needed.items() if version is None]
     findings = [
-        Finding("versions", PROBLEM, f"not installed: {', '.join(absent)}; run make install")
+        Finding("versions", PROBLEM, f"not installed: {', '.join(absent)}; run make course, which sets up first")
         if absent
         else Finding("versions", OK, ", ".join(f"{name} {version}" for name, version in needed.items()))
     ]

@@ -458,7 +458,7 @@ def test_doctor_names_missing_and_broken_packages_and_their_use(monkeypatch):
     assert "undefined symbol" in found["bitsandbytes"].says
     monkeypatch.setattr(machine, "package_version", lambda name: None if name == "transformers" else known(name))
     assert doctor._packages()[0] == doctor.Finding(
-        "versions", doctor.PROBLEM, "not installed: transformers; run make install"
+        "versions", doctor.PROBLEM, "not installed: transformers; run make course, which sets up first"
     )
 
 
