@@ -6,11 +6,12 @@ Left out: rules that look at more than p and q of one token.
 
 import math
 
+import torch
+
 from specdec_lib.sampling import Chance
 from specdec_lib.tree import DraftTree
-from specdec_lib.verifiers.base import Scores, SureRoll, Verdict, logit_gaps, walk
-from specdec_lib.verifiers.greedy import matches
-from specdec_lib.verifiers.lossless import accept_and_recover
+from specdec_lib.verifiers.base import Scores, Verdict, logit_gaps, walk
+from specdec_lib.verifiers.lossless import accept_and_recover, standard_or
 
 
 class Lenience:
@@ -31,7 +32,14 @@ class Lenience:
         if not scores.greedy:
             accept, recovered_laws = accept_and_recover(tree, scores.laws, self.lenience)
             return walk(tree, scores, accept, chance.roll(recovered_laws))
-        rescued = None
-        if not self.lossless:  # at l = 1 a tie would pass
-            rescued = logit_gaps(tree, scores) >= math.log(self.lenience)
-        return walk(tree, scores, matches(tree, scores), SureRoll(scores.best), rescued)
+        return standard_or(tree, scores, chance, near_best(tree, scores, self.lenience))
+
+
+def near_best(tree: DraftTree, scores: Scores, share: float) -> torch.Tensor | None:
+    """Nodes with p(x) >= share max p, (nodes,) bool; None at 1, where a tie would pass and a match does not.
+
+    The greedy rule of Lenience(share), Lossy(share) and Cascade(1 - share).
+    """
+    if share == 1:
+        return None
+    return logit_gaps(tree, scores) >= (math.log(share) if share > 0 else -math.inf)

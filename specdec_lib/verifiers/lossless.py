@@ -19,21 +19,30 @@ class LosslessRejection:
     name, lossless, needs = "lossless", True, frozenset()
 
     def verify(self, tree: DraftTree, scores: Scores, chance: Chance) -> Verdict:
-        if scores.greedy:  # p is a one-hot: the rule below becomes an exact match, and needs no draw
-            return walk(tree, scores, matches(tree, scores), SureRoll(scores.best))
-        accept, recovered_laws = accept_and_recover(tree, scores.laws)
-        return walk(tree, scores, accept, chance.roll(recovered_laws))
+        return standard_or(tree, scores, chance)
+
+
+def standard_or(tree: DraftTree, scores: Scores, chance: Chance, rescued: torch.Tensor | None = None) -> Verdict:
+    """The lossless rule, or the lossy one that keeps the rescued nodes, (nodes,) bool, as well (base.walk).
+
+    What is emitted where nothing is kept stays the lossless rule's: the argmax, or a draw from the residual.
+    """
+    if scores.greedy:  # p is a one-hot: the rule becomes an exact match, and needs no draw
+        return walk(tree, scores, matches(tree, scores), SureRoll(scores.best), rescued)
+    accept, recovered_laws = accept_and_recover(tree, scores.laws)
+    return walk(tree, scores, accept, chance.roll(recovered_laws), rescued)
 
 
 def accept_and_recover(
-    tree: DraftTree, target_laws: torch.Tensor, lenience: float = 1.0
+    tree: DraftTree, target_laws: torch.Tensor, lenience: float = 1.0, residual: float = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The whole rule, before any chance.
 
     target_laws: (nodes, vocabulary), row i follows node i. Returns the probability that each node is accepted once
     it is reached, (nodes,), and the law to emit from at each node if none of its children is accepted,
     (nodes, vocabulary): the residual after its children, or p itself at a leaf (the bonus law).
-    lenience l divides: min(1, p / (l q)), residual unchanged (Leviathan et al., appendix A.5).
+    lenience l eases the test: min(1, p / (l q)) (Leviathan et al., appendix A.5). residual b shapes what is left:
+    max(p / b - q, 0) (lossy.py).
     """
     accept = target_laws.new_zeros(len(tree))
     laws, draft_laws = target_laws.clone(), laws_drawn_from(tree, target_laws)
@@ -44,7 +53,7 @@ def accept_and_recover(
         tokens, p, q = tree.tokens[nodes], laws[parents], draft_laws[drawn]
         ratio = probability_of(p, tokens) / (lenience * probability_of(q, tokens)).clamp_min(tiny)
         accept[nodes] = ratio.clamp_max(1.0)
-        laws[parents] = normalised((p - q).clamp_min(0), fallback=p)
+        laws[parents] = normalised((p / residual - q).clamp_min(0), fallback=p)
     return accept, laws
 
 
