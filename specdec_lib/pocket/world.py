@@ -90,6 +90,7 @@ STYLES = {
     "target": Style(SPREAD_SHARES, noticed=0.10, unnoticed=0.12),
     "uniform": Style(dict.fromkeys(SLOTS, 0.12), noticed=0.10, unnoticed=0.0),
     "draft": Style(dict.fromkeys(SLOTS, 0.87)),
+    "silent": Style(SPREAD_SHARES, noticed=0.0, unnoticed=0.22),  # for a judge's ablation: as target, never put right
 }
 
 

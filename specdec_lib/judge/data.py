@@ -1,0 +1,141 @@
+"""Build the judge's label set for a pocket pair: questions, answers by several writers, marked by the checker.
+
+Follows Judge Decoding (arXiv 2501.19309), section 4: 500 questions, right and wrong answers, about 30k tokens. Its
+people are replaced by checker.py, and part of its wrong answers by corrupt.py.
+Left out: other pairs (give labels of your own, docs/judge.md).
+"""
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from specdec_lib.batch import decode_batch
+from specdec_lib.judge.corrupt import corrupted
+from specdec_lib.judge.labels import AFTER, CORRECTED, DROPPED, RIGHT, WRONG, LabelledAnswer, write_labels
+from specdec_lib.pocket import checker
+from specdec_lib.pocket.tokenizer import world_tokens
+from specdec_lib.pocket.world import SLOTS, Problem, Style, problems, write_answer
+from specdec_lib.sampling import SamplingSettings
+from specdec_lib.zoo import Pair
+
+MAX_NEW_TOKENS = 260
+QUESTIONS, SEED, SPLIT = 500, 1, "calibration"
+CHUNK = 100  # questions that are saved together
+CORRUPTED = 4  # corrupted answers a question
+WRITERS = ("target", "target-sampled", "draft", "draft-sampled", "world", "corrupted")
+FULL = WRITERS[:-1]  # who write whole answers: one a question, taking turns
+_MARKS = {checker.RIGHT: RIGHT, checker.WRONG: WRONG, checker.CORRECTED: CORRECTED, checker.AFTER: AFTER}
+
+
+def build(
+    pair: Pair, file: Path, questions: int = QUESTIONS, seed: int = SEED, split: str = SPLIT, progress: bool = False
+) -> list[LabelledAnswer]:
+    """Write the label set to file (.jsonl or .jsonl.gz), going on with FILE.part where that holds the same set.
+
+    ValueError for a pair that does not speak the pocket world's tokens, and for a part file of another set.
+    """
+    if not pair.name.startswith("pocket"):
+        raise ValueError(f"the checker marks answers of the pocket world only; {pair.name} needs labels of your own")
+    about = {
+        "what": "judge label set", "pair": pair.name, "checksums": pair.checksums, "split": split, "seed": seed,
+        "questions": questions,
+    }  # fmt: skip
+    part = Path(f"{file}.part")
+    found = _read_part(part, about)
+    tasks = problems(split, questions, seed)
+    done = found[-1][0] + 1 if found else 0
+    with (
+        part.open("a") as opened,
+        tqdm(total=questions, initial=done, desc="answers", unit="question", disable=not progress) as bar,
+    ):
+        if not part.stat().st_size:
+            print(json.dumps({"about": about}), file=opened)
+        for start in range(done, questions, CHUNK):
+            chunk = tasks[start : start + CHUNK]
+            answers = _chunk(pair, chunk, start, seed)
+            lines = [json.dumps([start + len(chunk) - 1, a.prompt, a.ids, a.marks, a.writer]) for a in answers]
+            opened.write("\n".join(lines) + "\n" + json.dumps("whole") + "\n")  # a chunk counts when it is whole
+            opened.flush()
+            found += [(start + len(chunk) - 1, a) for a in answers]
+            bar.update(len(chunk))
+    answers = [answer for _, answer in found]
+    write_labels(file, answers, pair, about)
+    part.unlink()
+    return answers
+
+
+def _read_part(part: Path, about: dict) -> list[tuple[int, LabelledAnswer]]:
+    """What is whole in a part file, which is cut back to it: (number of its chunk's last question, answer)."""
+    if not part.is_file():
+        return []
+    lines = part.read_text().splitlines(keepends=True)
+    rows = []
+    for line in lines:
+        try:
+            rows.append(json.loads(line) if line.endswith("\n") else None)
+        except json.JSONDecodeError:
+            rows.append(None)
+    if rows and rows[0] != {"about": about}:
+        raise ValueError(f"{part} belongs to another label set; remove it, or give its own arguments to go on with it")
+    whole = max((i for i, row in enumerate(rows) if row == "whole"), default=0)
+    part.write_text("".join(lines[: whole + 1]))
+    found = []
+    for row in rows[1 : whole + 1]:
+        if row != "whole":
+            number, prompt, ids, marks, writer = row
+            found.append((number, LabelledAnswer(prompt, tuple(ids), marks, writer)))
+    return found
+
+
+def _chunk(pair: Pair, tasks: Sequence[Problem], start: int, seed: int) -> list[LabelledAnswer]:
+    """The answers to these problems, the first of which has the number start."""
+    turns = [FULL[(start + i) % len(FULL)] for i in range(len(tasks))]
+    written = {i: _by_world(pair, tasks[i], start + i, seed) for i, writer in enumerate(turns) if writer == "world"}
+    for writer in FULL[:-1]:
+        mine = [i for i, turn in enumerate(turns) if turn == writer]
+        written |= dict(zip(mine, _decoded(pair, writer, [tasks[i] for i in mine], seed + start), strict=True))
+    found = []
+    for i, problem in enumerate(tasks):
+        found.append(marked(pair, problem, written[i], turns[i]))
+        rng = random.Random(f"corrupted-{seed}-{start + i}")
+        for _ in range(CORRUPTED):
+            wrong = _ids(pair, corrupted(problem, write_answer(problem, rng, any_wording(rng)), rng))
+            found.append(marked(pair, problem, wrong, WRITERS[-1]))
+    return found
+
+
+def any_wording(rng: random.Random) -> Style:
+    """A style whose share of wording B is anything from 0 to 1, the same in all slots."""
+    return Style(dict.fromkeys(SLOTS, rng.random()))
+
+
+def _by_world(pair: Pair, problem: Problem, number: int, seed: int) -> list[int]:
+    rng = random.Random(f"world-{seed}-{number}")
+    return _ids(pair, write_answer(problem, rng, any_wording(rng)))
+
+
+def _ids(pair: Pair, tokens: list[str]) -> list[int]:
+    return pair.tokenizer.convert_tokens_to_ids([token.replace(" ", "\u2581") for token in tokens])
+
+
+def _decoded(pair: Pair, writer: str, tasks: list[Problem], seed: int) -> list[list[int]]:
+    """Answers of the target or the draft, greedy or sampled at temperature 1."""
+    model = pair.target if writer.startswith("target") else pair.draft
+    settings = SamplingSettings(1.0 if writer.endswith("sampled") else 0.0)
+    prompts = [pair.prompt(problem.question) for problem in tasks]
+    traces = decode_batch(model, prompts, MAX_NEW_TOKENS, settings=settings, stops=pair.stops, seed=seed)
+    return [trace.ids for trace in traces]
+
+
+def marked(pair: Pair, problem: Problem, ids: Sequence[int], writer: str) -> LabelledAnswer:
+    """An answer with the checker's marks."""
+    labels = checker.mark(problem, world_tokens(pair.tokenizer, list(ids))).labels
+    return LabelledAnswer(problem.question, tuple(ids), "".join(_MARKS[label] for label in labels), writer)
+
+
+def negatives_only(answer: LabelledAnswer) -> LabelledAnswer:
+    """The answer with its right tokens dropped."""
+    return LabelledAnswer(answer.prompt, answer.ids, answer.marks.replace(RIGHT, DROPPED), answer.writer)

@@ -1,0 +1,150 @@
+"""Train a judge head: logistic regression on hidden states, the target frozen; and say how good it is.
+
+Follows Judge Decoding (arXiv 2501.19309), section 4, in kind; standardising, L2, the balance of classes and L-BFGS are
+ours, since the paper's own are not known.
+Left out: the choice of delta, which needs decoded answers (tune.py).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from specdec_lib.judge.features import Features, features, last_layer
+from specdec_lib.judge.head import JudgeHead, root_mean_square_one
+from specdec_lib.judge.labels import RIGHT, WRONG, LabelledAnswer
+from specdec_lib.zoo import Pair
+
+L2 = 1e-3  # on the standardised weights, beside a mean loss
+BALANCE = 1.0  # total weight of the wrong tokens over that of the right ones; None: every token counts as one
+STEPS = 300
+
+
+@dataclass
+class Settings:
+    """How a head is trained. l2, balance: as L2 and BALANCE above. layer: None is the last."""
+
+    l2: float = L2
+    balance: float | None = BALANCE
+    layer: int | None = None
+    normed: bool = False
+
+
+def used(marks: str, right: str = RIGHT, wrong: str = WRONG) -> tuple[torch.Tensor, torch.Tensor]:
+    """(which tokens carry a label, (tokens,) bool; their labels, True for right)."""
+    chosen = torch.tensor([mark in right + wrong for mark in marks])
+    return chosen, torch.tensor([mark in right for mark in marks])[chosen]
+
+
+def fit(hidden: torch.Tensor, right: torch.Tensor, settings: Settings) -> tuple[torch.Tensor, float]:
+    """(weight (width,), bias) of the logistic regression on hidden (tokens, width), right (tokens,) bool.
+
+    Float64, L-BFGS from zero: the same numbers give the same head. ValueError unless both classes are there.
+    """
+    if not right.any() or right.all():
+        raise ValueError("a judge learns from right and from wrong tokens; the labels hold one kind only")
+    rows = (root_mean_square_one(hidden) if settings.normed else hidden).double()
+    mean, scale = rows.mean(dim=0), rows.std(dim=0).clamp_min(1e-6)
+    rows, labels = (rows - mean) / scale, right.double()
+    weights = torch.ones_like(labels)
+    if settings.balance is not None:
+        weights[~right] = settings.balance * right.sum().double() / (~right).sum()
+    weights /= weights.sum()
+    parameters = torch.zeros(rows.shape[1] + 1, dtype=torch.float64, requires_grad=True)
+    solver = torch.optim.LBFGS([parameters], max_iter=STEPS, history_size=20, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        solver.zero_grad()
+        logits = rows @ parameters[:-1] + parameters[-1]
+        losses = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+        value = (weights * losses).sum() + settings.l2 / 2 * parameters[:-1].square().sum()
+        value.backward()
+        return value
+
+    solver.step(loss)
+    found = parameters.detach()
+    weight = found[:-1] / scale
+    return weight, float(found[-1] - weight @ mean)
+
+
+def train(
+    pair: Pair, answers: list[LabelledAnswer], settings: Settings | None = None, progress: bool = False, made=None
+) -> JudgeHead:
+    """A head for this pair's target, from labelled answers."""
+    settings = settings or Settings()
+    layer = settings.layer or last_layer(pair)
+    return head_from(pair, features(pair, answers, [layer], progress), settings, made)
+
+
+def head_from(pair: Pair, found: Features, settings: Settings, made: dict | None = None) -> JudgeHead:
+    """A head from hidden states that are there already."""
+    layer = settings.layer or last_layer(pair)
+    chosen, right = used(found.marks)
+    weight, bias = fit(found.hidden[layer][chosen], right, settings)
+    return JudgeHead(weight.float(), bias, layer, pair.checksums["target"], settings.normed, made or {})
+
+
+# ---- how good it is --------------------------------------------------------------------------------------------
+
+
+def auc(scores, right, weights=None) -> float | None:
+    """The chance that a right token scores above a wrong one, ties counting half; None without one of the kinds.
+
+    scores, right: (tokens,). weights: (tokens,), how often each token counts.
+    """
+    scores, right = np.asarray(scores, dtype=float), np.asarray(right, dtype=bool)
+    weights = np.ones_like(scores) if weights is None else np.asarray(weights, dtype=float)
+    _, place = np.unique(scores, return_inverse=True)
+    above, below = (np.bincount(place, weights * kind, minlength=place.max(initial=-1) + 1) for kind in (right, ~right))
+    if not above.sum() or not below.sum():
+        return None
+    beaten = np.cumsum(below) - below / 2
+    return float((above * beaten).sum() / (above.sum() * below.sum()))
+
+
+def auc_interval(scores, right, answer, seed: int = 0, resamples: int = 200) -> tuple[float, float] | None:
+    """95 % percentile bootstrap of the AUC over answers, whose tokens are drawn together. answer: (tokens,)."""
+    _, answer = np.unique(np.asarray(answer), return_inverse=True)
+    rng, n = np.random.default_rng(seed), answer.max(initial=-1) + 1
+    found = [auc(scores, right, rng.multinomial(n, [1 / n] * n)[answer]) for _ in range(resamples)] if n else []
+    found = [value for value in found if value is not None]
+    return tuple(float(x) for x in np.quantile(found, (0.025, 0.975))) if found else None
+
+
+def reliability(scores, right, bins: int = 10) -> list[dict]:
+    """Bins of equal width: how many tokens, their mean score, and the share that is right."""
+    scores, right = np.asarray(scores, dtype=float), np.asarray(right, dtype=float)
+    place = np.minimum((scores * bins).astype(int), bins - 1)
+    rows = []
+    for i in range(bins):
+        inside = place == i
+        if inside.any():
+            rows.append(
+                {"n": int(inside.sum()), "score": float(scores[inside].mean()), "right": float(right[inside].mean())}
+            )
+    return rows
+
+
+def calibration_error(rows: list[dict]) -> float:
+    """ECE: the mean distance of score and share over the bins, weighted by their tokens."""
+    return sum(row["n"] * abs(row["score"] - row["right"]) for row in rows) / sum(row["n"] for row in rows)
+
+
+def quality(scores: torch.Tensor, found: Features, pair: Pair) -> dict:
+    """AUC of scores (tokens,) over all labelled tokens and over digits alone, with intervals, and calibration."""
+    chosen, right = used(found.marks)
+    digits = digit_tokens(found.ids, pair) & chosen
+    scores, answer = scores.numpy(), found.answer.numpy()
+    right_of = np.asarray([mark == RIGHT for mark in found.marks])
+    bins = reliability(scores[chosen], right)
+    row = {"tokens": int(chosen.sum()), "wrong": int((~right).sum())}
+    for name, part in (("auc", chosen.numpy()), ("auc_digits", digits.numpy())):
+        row[name] = auc(scores[part], right_of[part])
+        row[f"{name}_interval"] = auc_interval(scores[part], right_of[part], answer[part])
+    return row | {"calibration_error": calibration_error(bins), "reliability": bins}
+
+
+def digit_tokens(ids: torch.Tensor, pair: Pair) -> torch.Tensor:
+    """(tokens,) bool: tokens that read as a number."""
+    kinds = {int(i): pair.tokenizer.decode([int(i)]).strip().isdigit() for i in ids.unique()}
+    return torch.tensor([kinds[i] for i in ids.tolist()])
