@@ -1,6 +1,6 @@
-"""Small widgets: a recorded trace round by round (lesson 02), two laws under sliders (03), the speed dial (04).
+"""Small widgets: a recorded trace (lesson 02), two laws (03), the speed dial (04), the knob of a lossy rule (05).
 
-Our own. Core ipywidgets only: controls, a pure function of views.py or dial.py, a picture and a line of text.
+Our own. Core ipywidgets only: controls, a pure function of views.py, dial.py or knob.py, a picture and a line of text.
 Left out: what is computed and drawn, which is in those files and tested without a browser.
 """
 
@@ -11,7 +11,9 @@ import ipywidgets as widgets
 
 from specdec_lib import views
 from specdec_lib.dial import dial_line, draw_dial, read_dial
+from specdec_lib.knob import KNOBS, draw_knob, knob_html, knob_line, read_knobs
 from specdec_lib.render import round_view
+from specdec_lib.scored import ScoredText
 from specdec_lib.trace import Trace
 
 DEFAULT_TARGET, DEFAULT_DRAFT = (5, 3, 2, 0), (2, 5, 1, 2)  # weights; the picture beside the widget has the same
@@ -107,3 +109,39 @@ def speed_dial(
         control.observe(redraw, names="value")
     redraw()
     return widgets.VBox([widgets.HBox([widgets.VBox(controls[:3]), widgets.VBox(controls[3:])]), line, picture])
+
+
+def knob_widget(texts: Sequence[ScoredText], rule: str = "judge", knob: float = 0.5, number: int = 0) -> widgets.VBox:
+    """A rule, its knob and one of the recorded texts: what is kept of it, and what the rule does to all of them."""
+    readings = read_knobs(texts)
+    which = widgets.Dropdown(options=list(KNOBS), value=rule, description="rule")
+    slider = widgets.SelectionSlider(
+        options=_settings(rule), value=knob, description=KNOBS[rule][0], continuous_update=False
+    )
+    text = widgets.BoundedIntText(value=number, min=0, max=len(texts) - 1, description="text")
+    shown, line, picture = widgets.HTML(), widgets.HTML(), widgets.Image(format="png")
+    picture.layout.max_width = "100%"
+
+    def redraw(_=None) -> None:
+        chosen, at = texts[text.value], (which.value, slider.value)
+        shown.value = knob_html(chosen, *at)
+        line.value = html.escape(knob_line(readings[at[0]][at[1]], chosen))
+        picture.value = views.png(draw_knob(readings, *at))
+
+    def choose(_=None) -> None:
+        """Another rule: its own knob, at its strictest."""
+        slider.unobserve(redraw, names="value")
+        slider.options, slider.description = _settings(which.value), KNOBS[which.value][0]
+        slider.index = 0
+        slider.observe(redraw, names="value")
+        redraw()
+
+    which.observe(choose, names="value")
+    for control in (slider, text):
+        control.observe(redraw, names="value")
+    redraw()
+    return widgets.VBox([widgets.HBox([which, slider, text]), line, shown, picture])
+
+
+def _settings(rule: str) -> list[tuple[str, float]]:
+    return [(f"{value:g}", value) for value in KNOBS[rule][1]]

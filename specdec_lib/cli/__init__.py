@@ -1,10 +1,10 @@
-"""The command line: generate, show, eval, bench, gain, experiment, methods, doctor, fetch, presets.
+"""The command line: generate, show, eval, bench, gain, experiment, scored, methods, doctor, fetch, presets.
 
 Our own; `python -m specdec_lib` is the same. A command is a function in a file here; importing the file registers it.
 Left out: what the commands compute.
 """
 
-from specdec_lib.cli import bench, doctor, eval, experiment, gain, generate, models, selfdraft, show  # noqa: F401
+from specdec_lib.cli import bench, doctor, eval, experiment, gain, generate, models, scored, selfdraft, show  # noqa: F401
 from specdec_lib.cli.base import app
 
 
