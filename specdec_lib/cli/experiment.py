@@ -61,4 +61,7 @@ def experiment(
         beside = {key: value for key, value in result.items() if key != "rows"}
         lab.rows.write(result["rows"], complete=True, **beside)
     if picture is not None:
+        from specdec_lib.plots import use_style
+
+        use_style()
         chosen.figure(result).savefig(picture)

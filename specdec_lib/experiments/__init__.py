@@ -7,7 +7,7 @@ Left out: benchmarks of speed (bench.py), and the training of judges (judge/).
 from importlib import import_module
 from types import ModuleType
 
-NAMES = ("swap",)
+NAMES = ("perfect-text", "swap", "truncation")
 
 
 def experiments() -> dict[str, ModuleType]:
