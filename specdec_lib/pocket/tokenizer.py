@@ -70,3 +70,8 @@ def prompt_ids(tokenizer, question: str) -> list[int]:
 def world_tokens(tokenizer, ids: list[int]) -> list[str]:
     """Token ids as the world's tokens, for the checker."""
     return [token.replace("\u2581", " ") for token in tokenizer.convert_ids_to_tokens(list(ids))]
+
+
+def world_ids(tokenizer, tokens: list[str]) -> list[int]:
+    """The ids of the world's tokens: world_tokens the other way round."""
+    return tokenizer.convert_tokens_to_ids([token.replace(" ", "\u2581") for token in tokens])

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import torch
 
+from specdec_lib.pocket.tokenizer import world_ids
+from specdec_lib.pocket.world import tokens_of
 from specdec_lib.sampling import Chance
 from specdec_lib.tree import DraftTree
 from specdec_lib.verifiers.base import Scores, Verdict
@@ -65,5 +67,6 @@ class Reflective:
 
 def reflect_prompt(tokenizer) -> list[int]:
     """Ids to put between the copies: a question, or the pocket world's own words where a model knows no others."""
-    pocket = "<answer>" in tokenizer.get_vocab()
-    return tokenizer(WORLDS_WORDS if pocket else QUESTION, add_special_tokens=False)["input_ids"]
+    if "<answer>" in tokenizer.get_vocab():
+        return world_ids(tokenizer, tokens_of(WORLDS_WORDS))
+    return tokenizer(QUESTION, add_special_tokens=False)["input_ids"]
