@@ -15,7 +15,7 @@ from specdec_lib.decode import Session, check_prompt
 from specdec_lib.drafters import DraftContext, ModelDrafter
 from specdec_lib.hf_arms import HF_METHODS, HFArm, PassWatch, can_assist
 from specdec_lib.machine import now, pass_times
-from specdec_lib.methods import METHODS, Method, build_method, method_label, parse_method
+from specdec_lib.methods import METHODS, Method, build_method, method_label, parse_method, tuned_knobs
 from specdec_lib.sampling import COLDEST, RandomChance, SamplingSettings
 from specdec_lib.speed import Call, Costs, Watched, results
 from specdec_lib.tasks import Task
@@ -83,16 +83,20 @@ def default_methods(temperature: float) -> list[str]:
     return [BASE, *HF_METHODS, *(name for name in ours if name in METHODS)]
 
 
-def plan(methods: str | None, gamma: int | None, temperature: float) -> list[tuple[str, dict[str, float]]]:
+def plan(
+    methods: str | None, gamma: int | None, temperature: float, pair: str = ""
+) -> list[tuple[str, dict[str, float]]]:
     """The arms that a text such as "greedy,lenience:lenience=0.1,gamma=4" asks for, as (name, knobs).
 
     autoregressive is always the first: the others' speed-up is over it. gamma: the draft length of every method that
-    has one and was not given its own. ValueError for a method or knob that does not exist, or that comes twice.
+    has one and was not given its own. pair: whose own settings stand in for knobs that are not given, by its name.
+    ValueError for a method or knob that does not exist, or that comes twice.
     """
     asked = default_methods(temperature) if methods is None else split_methods(methods)
     found: list[tuple[str, dict[str, float]]] = []
+    tuned = tuned_knobs(pair)
     for text in asked:
-        name, knobs = parse_method(text, METHODS | HF_METHODS)
+        name, knobs = parse_method(text, METHODS | HF_METHODS, tuned)
         if gamma is not None and "gamma" in knobs and "gamma=" not in text:
             knobs["gamma"] = gamma
         if name == "greedy" and temperature >= COLDEST:
@@ -138,7 +142,7 @@ def bench(
     counts below 1, a bad method, and a draft, or a prompt with its answer, beyond the target's context.
     """
     settings = SamplingSettings(temperature)
-    planned = plan(methods, gamma, temperature)
+    planned = plan(methods, gamma, temperature, pair.name)
     check_counts(max_new_tokens=max_new_tokens, repeats=repeats, prompts=len(tasks))
     if methods is None and not can_assist(pair):
         planned = [arm for arm in planned if arm[0] != "hf-assisted"]

@@ -1,6 +1,6 @@
 """One colour a kind of token, a law and a method, the same in figures, terminals and pages.
 
-Our own choice from Okabe and Ito's palette, which colour-blind readers can tell apart.
+Our own choice from Okabe and Ito's palette, then from Tol's muted one; colour-blind readers can tell either apart.
 Left out: figures (plots.py), coloured texts (render.py).
 """
 
@@ -16,5 +16,15 @@ COLOURS = {
     "greedy": "#56B4E9",
     "lossless": "#009E73",
     "lenience": "#CC79A7",
+    "lossy": "#AA4499",
+    "cascade": "#661100",
+    "topk": "#E69F00",
+    "typical": "#117733",
+    "fly": "#332288",
+    "fly-code": "#6699CC",
+    "kl": "#999933",
+    "judge": "#0072B2",
+    "autojudge": "#44AA99",
+    "reflective": "#882255",
     "paper": "#000000",
 }

@@ -4,6 +4,7 @@ Our own. Names and knobs are the project's fixed ones, so that results made mont
 Left out: loading models (zoo.py) and running a method (decode.py).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from specdec_lib.drafters import (
@@ -14,22 +15,103 @@ from specdec_lib.drafters import (
     ModelDrafter,
     NoDrafter,
 )
-from specdec_lib.verifiers import BlockVerification, GreedyMatch, Lenience, LosslessRejection, Verifier
+from specdec_lib.tuned import settings_of
+from specdec_lib.verifiers import (
+    KL,
+    BlockVerification,
+    Cascade,
+    FLy,
+    FLyCode,
+    GreedyMatch,
+    Lenience,
+    LosslessRejection,
+    Lossy,
+    TopK,
+    Typical,
+    Verifier,
+)
 from specdec_lib.zoo import Pair
 
 GAMMA = 8  # draft length unless a method or a pair says otherwise
 
-# name: (what it is in a line, its knobs with their defaults)
+
+def drafted(rule: Callable[..., Verifier]) -> Callable[..., tuple[Drafter, Verifier]]:
+    """A chain of gamma tokens from the draft model, judged by rule(**the other knobs)."""
+    return lambda pair, gamma, **knobs: (ModelDrafter(pair.draft, gamma), rule(**knobs))
+
+
+def lossless(drafter: Callable[..., Drafter]) -> Callable[..., tuple[Drafter, Verifier]]:
+    """drafter(draft model, **knobs), judged by the lossless rule."""
+    return lambda pair, **knobs: (drafter(pair.draft, **knobs), LosslessRejection())
+
+
+def judged(pair: Pair, gamma: int, delta: float) -> tuple[Drafter, Verifier]:
+    """A chain from the draft model, judged by the head trained for this target. ValueError where there is none."""
+    from specdec_lib.judge.head import head_of
+    from specdec_lib.verifiers.judge import Judge
+
+    return ModelDrafter(pair.draft, gamma), Judge(head_of(pair), delta)
+
+
+# name: (what it is in a line, its knobs with their defaults, what makes drafter and verifier of a pair and the knobs).
+# A knob whose default is a whole number takes whole numbers.
 METHODS = {
-    "autoregressive": ("plain decoding with the target alone", {}),
-    "greedy": ("draft, then keep what equals the target's argmax (temperature 0)", {"gamma": GAMMA}),
-    "lossless": ("draft, then rejection sampling: the target's law exactly", {"gamma": GAMMA}),
-    "block": ("draft, then judge the chain as a whole: the target's law exactly", {"gamma": GAMMA}),
-    "heuristic": ("lossless; 2 drafts more after a round of all accepted, else 1 fewer", {"gamma": GAMMA}),
-    "confidence": ("lossless; drafts up to the first token below threshold", {"gamma": GAMMA, "threshold": 0.4}),
-    "controller": ("lossless; the best draft length for alpha so far and c", {"gamma": GAMMA, "c": 0.1}),
-    "lenience": ("rejection sampling made lenient: lossy, 1 is lossless", {"gamma": GAMMA, "lenience": 0.1}),
-}
+    "autoregressive": ("plain decoding with the target alone", {}, lambda pair: (NoDrafter(), LosslessRejection())),
+    "greedy": (
+        "draft, then keep what equals the target's argmax (temperature 0)", {"gamma": GAMMA}, drafted(GreedyMatch),
+    ),
+    "lossless": (
+        "draft, then rejection sampling: the target's law exactly", {"gamma": GAMMA}, drafted(LosslessRejection),
+    ),
+    "block": (
+        "draft, then judge the chain as a whole: the target's law exactly", {"gamma": GAMMA},
+        drafted(BlockVerification),
+    ),
+    "heuristic": (
+        "lossless; 2 drafts more after a round of all accepted, else 1 fewer", {"gamma": GAMMA},
+        lossless(HeuristicLength),
+    ),
+    "confidence": (
+        "lossless; drafts up to the first token below threshold", {"gamma": GAMMA, "threshold": 0.4},
+        lossless(ConfidenceStop),
+    ),
+    "controller": (
+        "lossless; the best draft length for alpha so far and c", {"gamma": GAMMA, "c": 0.1},
+        lossless(LengthController),
+    ),
+    "lenience": (
+        "rejection sampling made lenient: lossy, 1 is lossless", {"gamma": GAMMA, "lenience": 0.1}, drafted(Lenience),
+    ),
+    "lossy": (
+        "lenience a, and b in the residual: lossy, a = b = 1 is lossless", {"gamma": GAMMA, "a": 0.1, "b": 1.0},
+        drafted(Lossy),
+    ),
+    "cascade": (
+        "keep unless p(x) < (1 - alpha) max p: lossy, 0 is lossless when greedy", {"gamma": GAMMA, "alpha": 0.9},
+        drafted(Cascade),
+    ),
+    "topk": ("keep what is in the target's top k: lossy, 0 is lossless", {"gamma": GAMMA, "k": 2}, drafted(TopK)),
+    "typical": (
+        "keep what is likely enough for p's entropy: lossy", {"gamma": GAMMA, "epsilon": 0.09, "delta": 0.3},
+        drafted(Typical),
+    ),
+    "fly": (
+        "keep a mismatch where p is unsure and the next drafts match: lossy (temperature 0)",
+        {"gamma": GAMMA, "threshold": 0.3, "window": 6}, drafted(FLy),
+    ),
+    "fly-code": (
+        "fly with the entropy of the top 3 alone, as in its code: lossy (temperature 0)",
+        {"gamma": GAMMA, "threshold": 0.3, "window": 6}, drafted(FLyCode),
+    ),
+    "kl": (
+        "keep where p is unsure and KL(q || p) < tau: lossy, 0 is lossless",
+        {"gamma": GAMMA, "tau": 0.5, "confidence": 0.9}, drafted(KL),
+    ),
+    "judge": (
+        "keep what a head on the hidden state calls right: lossy, 1 is lossless", {"gamma": GAMMA, "delta": 0.5},
+        judged,
+    ),
+}  # fmt: skip
 
 
 @dataclass
@@ -51,48 +133,37 @@ def method_label(name: str, knobs: dict[str, float]) -> str:
     return name + (":" + ",".join(f"{k}={v:g}" for k, v in knobs.items()) if knobs else "")
 
 
-def parse_method(text: str, known: dict[str, tuple[str, dict]] = METHODS) -> tuple[str, dict[str, float]]:
-    """ "lenience:lenience=0.3,gamma=4" as (name, all knobs). ValueError names what is unknown or malformed."""
+def parse_method(
+    text: str, known: dict[str, tuple] = METHODS, tuned: dict[str, dict[str, float]] | None = None
+) -> tuple[str, dict[str, float]]:
+    """ "lenience:lenience=0.3,gamma=4" as (name, all knobs). ValueError names what is unknown or malformed.
+
+    tuned: a pair's own settings, {method: {knob: value}}; they stand in for defaults where the text gives no value.
+    """
     name, _, rest = text.strip().partition(":")
     if name not in known:
         raise ValueError(f"unknown method {name!r}; choose one of {', '.join(known)}")
-    knobs = dict(known[name][1])
+    knobs = known[name][1] | (tuned or {}).get(name, {})
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
         if key not in knobs:
             names = ", ".join(knobs) or "none"
             raise ValueError(f"unknown knob {key!r} for method {name}; it has: {names}")
         try:
-            knobs[key] = int(value) if isinstance(knobs[key], int) else float(value)
+            knobs[key] = int(value) if isinstance(known[name][1][key], int) else float(value)
         except ValueError:
-            kind = "a whole number" if isinstance(knobs[key], int) else "a number"
+            kind = "a whole number" if isinstance(known[name][1][key], int) else "a number"
             raise ValueError(f"knob {key} of method {name} must be {kind}; got {value if equals else part!r}") from None
     return name, knobs
 
 
+def tuned_knobs(pair: str) -> dict[str, dict[str, float]]:
+    """What a pair's file of settings says: {method: {knob: value}}. ValueError names what is wrong in it."""
+    return settings_of(pair, {name: knobs for name, (_, knobs, _) in METHODS.items()})
+
+
 def build_method(text: str, pair: Pair) -> Method:
-    """A method on a pair's models."""
-    name, knobs = parse_method(text)
-    drafter, verifier = _parts(name, knobs, pair)
+    """A method on a pair's models. A knob that is not given is the pair's own (tuned_knobs), else the default."""
+    name, knobs = parse_method(text, tuned=tuned_knobs(pair.name))
+    drafter, verifier = METHODS[name][2](pair, **knobs)
     return Method(name, knobs, drafter, verifier)
-
-
-def _parts(name: str, knobs: dict[str, float], pair: Pair) -> tuple[Drafter, Verifier]:
-    match name:
-        case "autoregressive":
-            return NoDrafter(), LosslessRejection()
-        case "heuristic":
-            return HeuristicLength(pair.draft, **knobs), LosslessRejection()
-        case "confidence":
-            return ConfidenceStop(pair.draft, **knobs), LosslessRejection()
-        case "controller":
-            return LengthController(pair.draft, **knobs), LosslessRejection()
-    drafter = ModelDrafter(pair.draft, knobs["gamma"])
-    match name:
-        case "greedy":
-            return drafter, GreedyMatch()
-        case "block":
-            return drafter, BlockVerification()
-        case "lenience":
-            return drafter, Lenience(knobs["lenience"])
-    return drafter, LosslessRejection()

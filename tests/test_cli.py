@@ -374,7 +374,7 @@ def test_eval_prints_the_table_and_writes_what_was_measured(run, pair, monkeypat
 
 def test_methods_lists_every_method_with_its_knobs(run):
     text = run("methods").stdout
-    for name, (what, knobs) in methods.METHODS.items():
+    for name, (what, knobs, _) in methods.METHODS.items():
         assert f"{name} " in text and what in text
         assert all(f"{knob}={value:g}" in text for knob, value in knobs.items())
 

@@ -70,7 +70,7 @@ def bench(
     from specdec_lib.tasks import choose_tasks
 
     SamplingSettings(temperature)  # bad values are refused now, before models are loaded
-    plan(methods, gamma, temperature)
+    plan(methods, gamma, temperature, pair)
     chosen = choose_tasks(pair, n, seed, tasks)
     models = load(pair)
     say_how(models)

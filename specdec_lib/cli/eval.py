@@ -44,7 +44,7 @@ def methods() -> None:
     from specdec_lib.methods import METHODS
 
     width = max(map(len, METHODS))
-    for name, (what, knobs) in METHODS.items():
+    for name, (what, knobs, _) in METHODS.items():
         print(f"{name:{width}}  {what}")
         if knobs:
             print(f"{'':{width}}  {name}:" + ",".join(f"{knob}={value:g}" for knob, value in knobs.items()))
