@@ -71,7 +71,7 @@ class JudgeHead:
         }  # fmt: skip
         tensors = {"weight": self.weight.float().contiguous(), "bias": torch.tensor([self.bias], dtype=torch.float32)}
         save_file(tensors, file, about)
-        _record(file)
+        record_sum(file)
 
     @classmethod
     def load(cls, file: Path | str) -> "JudgeHead":
@@ -79,7 +79,7 @@ class JudgeHead:
         file = Path(file)
         about = _about(file)
         recorded = recorded_sum(file)
-        if recorded is not None and recorded != _sha256(file):
+        if recorded is not None and recorded != sha256_of(file):
             raise HeadError(
                 f"{file} differs from the sha256 recorded in {SUMS} beside it; restore it or train it again"
             )
@@ -164,7 +164,7 @@ def root_mean_square_one(hidden: torch.Tensor) -> torch.Tensor:
     return hidden / hidden.square().mean(dim=-1, keepdim=True).clamp_min(1e-12).sqrt()
 
 
-def _sha256(file: Path) -> str:
+def sha256_of(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
@@ -180,6 +180,6 @@ def _sums(folder: Path) -> dict[str, str]:
     return {name: checksum for checksum, _, name in (line.partition("  ") for line in lines)}
 
 
-def _record(file: Path) -> None:
-    sums = _sums(file.parent) | {file.name: _sha256(file)}
+def record_sum(file: Path) -> None:
+    sums = _sums(file.parent) | {file.name: sha256_of(file)}
     (file.parent / SUMS).write_text("".join(f"{checksum}  {name}\n" for name, checksum in sums.items()))
