@@ -30,6 +30,7 @@ from specdec_lib.verifiers import (
     Typical,
     Verifier,
 )
+from specdec_lib.verifiers.reflective import Reflective, reflect_prompt
 from specdec_lib.zoo import Pair
 
 GAMMA = 8  # draft length unless a method or a pair says otherwise
@@ -51,6 +52,19 @@ def judged(pair: Pair, gamma: int, delta: float) -> tuple[Drafter, Verifier]:
     from specdec_lib.verifiers.judge import Judge
 
     return ModelDrafter(pair.draft, gamma), Judge(head_of(pair), delta)
+
+
+def automatic(pair: Pair, gamma: int, threshold: float) -> tuple[Drafter, Verifier]:
+    """A chain from the draft model, judged by the head mined for this pair. ValueError where there is none."""
+    from specdec_lib.autojudge.head import head_of
+    from specdec_lib.verifiers.autojudge import AutoJudge
+
+    return ModelDrafter(pair.draft, gamma), AutoJudge(head_of(pair), threshold)
+
+
+def reflecting(pair: Pair, gamma: int, weight: float) -> tuple[Drafter, Verifier]:
+    """A chain from the draft model, read twice, with words that the pair's models know between the copies."""
+    return ModelDrafter(pair.draft, gamma), Reflective(reflect_prompt(pair.tokenizer), weight)
 
 
 # name: (what it is in a line, its knobs with their defaults, what makes drafter and verifier of a pair and the knobs).
@@ -110,6 +124,14 @@ METHODS = {
     "judge": (
         "keep what a head on the hidden state calls right: lossy, 1 is lossless", {"gamma": GAMMA, "delta": 0.5},
         judged,
+    ),
+    "autojudge": (
+        "keep what a mined head calls unimportant for the answer: lossy, 0 is lossless",
+        {"gamma": GAMMA, "threshold": 0.1}, automatic,
+    ),
+    "reflective": (
+        "verify on two readings of the draft, mixed: lossy, 0 is lossless", {"gamma": GAMMA, "weight": 0.3},
+        reflecting,
     ),
 }  # fmt: skip
 
