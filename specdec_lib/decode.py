@@ -117,7 +117,8 @@ class Session:
         chosen = {name: value for name, value in asdict(self.settings).items() if value or name == "temperature"}
         if "bad_words_ids" in chosen:  # as JSON gives them back
             chosen["bad_words_ids"] = [list(words) for words in self.settings.bad_words_ids]
-        return Trace(list(self.ids), self.verifier.name, self.verifier.lossless, chosen)
+        learning = any(getattr(part, "learns", False) for part in (self.verifier, self.drafter))
+        return Trace(list(self.ids), self.verifier.name, self.verifier.lossless, chosen, learning=learning)
 
     def rounds(self, max_new_tokens: int, adjuster: Adjuster | None = None) -> Iterator[Round]:
         """Decode, giving each round when it is committed. trace.reason says why it ended.
@@ -172,11 +173,13 @@ class Session:
             self.target.keep([0, *committed_nodes])
             self.ids.extend(emitted)
             clock.lap("other_s")
-            self.drafter.observe(Feedback(tree, scores, verdict, committed_nodes, self.ids))
+            feedback = Feedback(tree, scores, verdict, committed_nodes, self.ids)
+            self.drafter.observe(feedback)
             clock.lap("draft_s")
             record = Round(
                 verdict.tokens, tree.parents, verdict.target_probs, verdict.draft_probs, verdict.overlaps,
                 path, verdict.outcomes, emitted, last, **clock.seconds(), scouts=sorted(tree.scouts),
+                best=verdict.best, added=verdict.added,
             )  # fmt: skip
             self.trace.rounds.append(record)
             self.trace.reason = reason
@@ -186,6 +189,11 @@ class Session:
             if random_state is not None:
                 self.generator.set_state(random_state)
             raise
+        learn = getattr(self.verifier, "learn", None)
+        if learn is not None:  # only from what is committed: never from an interrupted round
+            began = time.perf_counter()
+            learn(feedback)
+            record.verify_s += time.perf_counter() - began
         return record
 
     def _cut(self, verdict: Verdict, start: int, limit: int) -> tuple[list[int], list[int], str, str]:

@@ -24,6 +24,7 @@ class Round:
     sum min(p, q) for each node (index 0 unused). path: nodes kept, after the cut. outcomes: how each node reached
     fared, before the cut. emitted: ids this round added. last: the last emitted id is recovered, bonus, or
     (where a stop or the length limit cut the round) accepted. *_s: seconds. scouts: nodes scored, never kept.
+    best, added: see Verdict; empty where there is nothing to say.
     """
 
     tokens: list[int]
@@ -40,6 +41,8 @@ class Round:
     verify_s: float = 0.0
     other_s: float = 0.0
     scouts: list[int] = field(default_factory=list)
+    best: list[int] = field(default_factory=list)
+    added: list[float] = field(default_factory=list)
 
     @property
     def proposed(self) -> int:
@@ -68,7 +71,10 @@ class Round:
 
 @dataclass
 class Trace:
-    """A decoded text with all its rounds. lossless says whether its law is the target's."""
+    """A decoded text with all its rounds. lossless says whether its law is the target's.
+
+    learning: the rule or the drafter went on learning meanwhile, so that the text depends on those before it.
+    """
 
     prompt: list[int]
     method: str
@@ -78,6 +84,7 @@ class Trace:
     rounds: list[Round] = field(default_factory=list)
     reason: str = ""
     prefill_s: float = 0.0
+    learning: bool = False
 
     @property
     def ids(self) -> list[int]:
@@ -90,6 +97,7 @@ class Trace:
             header = {
                 "kind": "header", "schema": SCHEMA, "prompt": self.prompt, "method": self.method,
                 "lossless": self.lossless, "settings": self.settings, "provenance": self.provenance,
+                "learning": self.learning,
             }  # fmt: skip
             end = {"kind": "end", "rounds": len(self.rounds), "reason": self.reason, "prefill_s": self.prefill_s}
             rows = [header, *({"kind": "round", **asdict(r)} for r in self.rounds), end]
@@ -134,9 +142,10 @@ def _checked(r: Round) -> Round:
     """A round read from a file, or a ValueError if its numbers do not fit together."""
     nodes = len(r.tokens)
     a_number_a_node = all(len(x) == nodes for x in (r.parents, r.target_probs, r.draft_probs, r.overlaps))
+    a_number_or_none = all(len(x) in (0, nodes) for x in (r.best, r.added))
     a_tree = r.parents[:1] == [-1] and all(0 <= parent < node for node, parent in enumerate(r.parents[1:], start=1))
     inside = all(0 < node < nodes for node in (*r.path, *r.outcomes, *r.scouts))
-    if not (a_number_a_node and a_tree and inside and len(r.kinds) == len(r.emitted)):
+    if not (a_number_a_node and a_number_or_none and a_tree and inside and len(r.kinds) == len(r.emitted)):
         raise ValueError("the round's tree, path and emitted ids do not fit together")
     return r
 

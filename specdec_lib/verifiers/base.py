@@ -5,7 +5,7 @@ kept, the token emitted in place of the first one rejected, the token emitted af
 Left out: the rules themselves, one file each.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -73,6 +73,8 @@ class Verdict:
 
     outcomes: EXACT, RESCUED or REJECTED for every node reached. target_probs, draft_probs: p and q of each node's
     token (index 0, the root, unused). overlaps: sum over the vocabulary of min(p, q) for each node.
+    best: argmax of each row, so best[parent] is what the target wanted where a node stands (empty if nothing was
+    proposed). added: what a lossy rule added at each node, where it is metered (exactness.py).
     """
 
     path: list[int]
@@ -83,6 +85,8 @@ class Verdict:
     target_probs: list[float] = field(default_factory=list)
     draft_probs: list[float] = field(default_factory=list)
     overlaps: list[float] = field(default_factory=list)
+    best: list[int] = field(default_factory=list)
+    added: list[float] = field(default_factory=list)
 
 
 class Verifier(Protocol):
@@ -93,7 +97,8 @@ class Verifier(Protocol):
     A rule that wants more rows scored has a method `with_scouts(tree, room) -> DraftTree`, asked before the target's
     pass; room: how deep the tree may then be.
     A rule that reads a memory which its verdicts go on filling says `learns = True`, and has no such name otherwise:
-    what it says of a text then depends on the texts before, and batch.py keeps their order.
+    what it says of a text then depends on the texts before, and batch.py keeps their order. A
+    method `learn(feedback)`, if there is one, is told of every round (drafters.base.Feedback) once it is committed.
     """
 
     name: str
@@ -144,7 +149,12 @@ def rows(indices: Sequence[int]) -> slice | list[int]:
 
 
 def walk(
-    tree: DraftTree, scores: Scores, probabilities: torch.Tensor, roll: Roll, rescued: torch.Tensor | None = None
+    tree: DraftTree,
+    scores: Scores,
+    probabilities: torch.Tensor,
+    roll: Roll,
+    rescued: torch.Tensor | None = None,
+    trusted: Callable[[int, int], bool] | None = None,
 ) -> Verdict:
     """From the root, go down to the first child that is accepted, until none is; emit that node's token.
 
@@ -154,6 +164,8 @@ def walk(
     rescued: (nodes,) bool, nodes that a lossy rule keeps although they are rejected. Where every child of a node is
     rejected, the first rescued one is kept. What the settings forbid (an adjusted logit of -inf, or an id outside the
     vocabulary) is never rescued.
+    trusted: asked on the host about a node that would be rescued, trusted(token, argmax of its parent's row); it is
+    rescued only if the answer is yes.
     """
     if len(tree) == 1:
         return _plain_step(tree, scores, roll)
@@ -166,9 +178,10 @@ def walk(
         overlap = torch.minimum(scores.laws[rows(tree.parents[1:])], tree.draft_laws).sum(dim=-1)
         draft, overlap = (torch.cat([target.new_ones(1), t.to(target.dtype)]) for t in (draft, overlap))
     rescued = target.new_zeros(0) if rescued is None else rescued & _allowed(tree, scores, parents)
-    accept, rescue, rolled, tokens, row_max, p, q, overlaps, draft_peaks = to_host(
-        probabilities, rescued, roll.tensor, tree.tokens, scores.row_max, target, draft, overlap, tree.draft_peaks
-    )
+    accept, rescue, rolled, tokens, row_max, best, p, q, overlaps, draft_peaks = to_host(
+        probabilities, rescued, roll.tensor, tree.tokens, scores.row_max, scores.best, target, draft, overlap,
+        tree.draft_peaks,
+    )  # fmt: skip
     refuse_bad_rows(row_max, "target")
     refuse_bad_rows(draft_peaks, "draft")
     for node, draft_prob in enumerate(q):
@@ -178,7 +191,12 @@ def walk(
                 + (" (the draft's logits hold NaN or infinite values)" if draft_prob != draft_prob else "")
             )
     roll.host(rolled)
+    tokens, best = [int(t) for t in tokens], [int(t) for t in best]
     path, outcomes, node = [], {}, 0
+
+    def rescues(child: int) -> bool:
+        return bool(rescue and rescue[child]) and (trusted is None or trusted(tokens[child], best[node]))
+
     while True:
         for child in tree.children[node]:
             if roll.accept(child, accept[child]):
@@ -186,14 +204,14 @@ def walk(
                 break
             outcomes[child] = REJECTED
         else:
-            child = next((child for child in tree.children[node] if rescue and rescue[child]), None)
+            child = next(filter(rescues, tree.children[node]), None)
             if child is None:
                 break
             outcomes[child] = RESCUED
         path.append(child)
         node = child
     kind = RECOVERED if tree.children[node] else BONUS
-    return Verdict(path, roll.token(node), kind, outcomes, [int(t) for t in tokens], p, q, overlaps)
+    return Verdict(path, roll.token(node), kind, outcomes, tokens, p, q, overlaps, best)
 
 
 def _allowed(tree: DraftTree, scores: Scores, parents: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,8 @@ for siblings, SpecInfer (arXiv 2305.09781), section 4.3.
 Left out: block verification, which looks at a whole chain at once (block.py).
 """
 
+from collections.abc import Callable
+
 import torch
 
 from specdec_lib.sampling import Chance, normalised
@@ -22,15 +24,21 @@ class LosslessRejection:
         return standard_or(tree, scores, chance)
 
 
-def standard_or(tree: DraftTree, scores: Scores, chance: Chance, rescued: torch.Tensor | None = None) -> Verdict:
-    """The lossless rule, or the lossy one that keeps the rescued nodes, (nodes,) bool, as well (base.walk).
+def standard_or(
+    tree: DraftTree,
+    scores: Scores,
+    chance: Chance,
+    rescued: torch.Tensor | None = None,
+    trusted: Callable[[int, int], bool] | None = None,
+) -> Verdict:
+    """The lossless rule, or the lossy one that keeps the rescued nodes, (nodes,) bool, as well, if trusted (base.walk).
 
     What is emitted where nothing is kept stays the lossless rule's: the argmax, or a draw from the residual.
     """
     if scores.greedy:  # p is a one-hot: the rule becomes an exact match, and needs no draw
-        return walk(tree, scores, matches(tree, scores), SureRoll(scores.best), rescued)
+        return walk(tree, scores, matches(tree, scores), SureRoll(scores.best), rescued, trusted)
     accept, recovered_laws = accept_and_recover(tree, scores.laws)
-    return walk(tree, scores, accept, chance.roll(recovered_laws), rescued)
+    return walk(tree, scores, accept, chance.roll(recovered_laws), rescued, trusted)
 
 
 def accept_and_recover(
