@@ -1,0 +1,117 @@
+"""Pick a pair's knobs on validation problems: the judge's by accuracy, other lossy methods' by what the judge keeps.
+
+Our own. Methods that keep the same number of tokens a round can be compared by accuracy alone, and the other way round.
+Left out: the test problems, on which nothing is chosen, and the file of settings (tuned.py).
+"""
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import torch
+
+from specdec_lib.experiments.base import Lab, beside, rules_table
+from specdec_lib.judge.tune import DELTAS, chosen_delta
+from specdec_lib.methods import METHODS, build_method, method_label
+from specdec_lib.pocket.world import problems
+from specdec_lib.tuned import PICKED
+
+BASE, JUDGE = "greedy", "judge"
+SHARES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # of max p
+# method: knobs to try, from the strictest to the laxest; draft length as in METHODS
+LADDERS: dict[str, list[dict[str, float]]] = {
+    "judge": [{"delta": delta} for delta in sorted(DELTAS, reverse=True)],
+    "topk": [{"k": k} for k in (1, 2, 3, 4, 10)],
+    "lenience": [{"lenience": share} for share in SHARES],
+    # delta is the square root of epsilon, as in Medusa's code
+    "typical": [{"epsilon": e, "delta": round(math.sqrt(e), 4)} for e in (0.3, 0.09, 0.03, 0.01, 0.003, 0.001, 0.0003)],
+    "kl": [
+        {"tau": tau, "confidence": sure}
+        for tau, sure in ((0.5, 0.9), (2.0, 0.9), (2.0, 0.99), (5.0, 0.99), (5.0, 0.999), (10.0, 1.0))
+    ],
+    "fly": [{"threshold": t, "window": w} for t, w in ((0.3, 6), (0.1, 6), (0.03, 6), (0.03, 3), (0.01, 2), (0.0, 1))],
+    "fly-code": [
+        {"threshold": t, "window": w} for t, w in ((0.3, 6), (0.1, 6), (0.03, 6), (0.03, 3), (0.01, 2), (0.0, 1))
+    ],
+    "autojudge": [{"threshold": t} for t in (0.05, 0.1, 0.2, 0.4, 0.6, 0.8)],
+    "reflective": [{"weight": w} for w in (0.1, 0.3, 0.5, 0.7, 1.0)],
+}
+# At temperature 0 these are lenience by another name, and not measured again.
+LIKE_LENIENCE = {"lossy": lambda share: {"a": share, "b": 1.0}, "cascade": lambda share: {"alpha": round(1 - share, 6)}}
+
+
+def measure(lab: Lab, methods: Sequence[str] | None = None) -> dict[str, list[dict]]:
+    """A row a knob, by method, on the lab's n validation problems; BASE beside them. Greedy.
+
+    methods: those of LADDERS that there are, unless given; the judge is always among them. ValueError for one that has
+    no ladder.
+    """
+    known = [name for name in LADDERS if name in METHODS]
+    unknown = sorted({*(methods or ())} - {*known})
+    if unknown:
+        raise ValueError(f"there is nothing to pick for {unknown[0]!r}; choose among {', '.join(known)}")
+    tasks = problems("validation", lab.n, lab.seed)
+    rows = {BASE: [_measured(lab, BASE, tasks)]}
+    for name in known:
+        if methods is None or name in methods or name == JUDGE:
+            rows[name] = [_measured(lab, method_label(name, knobs), tasks) for knobs in LADDERS[name]]
+    return rows
+
+
+def _measured(lab: Lab, label: str, tasks: Sequence) -> dict:
+    method = build_method(label, lab.pair)
+    return lab.measure(method, tasks, key=head_key(method.verifier))
+
+
+def head_key(verifier: object) -> str:
+    """Eight letters that a verifier's head is known by, so that a row is not taken for that of another head."""
+    head = getattr(verifier, "head", None)
+    if head is None:
+        return ""
+    numbers = b"".join(value.numpy().tobytes() for value in vars(head).values() if torch.is_tensor(value))
+    return "head " + hashlib.sha256(numbers).hexdigest()[:8]
+
+
+def pick(rows: dict[str, list[dict]]) -> dict[str, dict]:
+    """The chosen row of every method.
+
+    The judge's keeps most among those that lose at most half a point of accuracy (judge/tune.py). Of every other method
+    it is the one whose kept comes nearest to that; of equals, the stricter.
+    """
+    base = rows[BASE][0]
+    judged = [{"delta": row["settings"]["delta"], **row, **_loss(row, base)} for row in rows[JUDGE]]
+    standard = {"delta": 1.0, "kept": base["kept"], "accuracy_minus_target": 0.0}
+    delta = chosen_delta([*judged, standard])
+    judge = next((row for row in rows[JUDGE] if row["settings"]["delta"] == delta), base | {"settings": {"delta": 1.0}})
+    nearest = {
+        name: min(found, key=lambda row: abs(row["kept"] - judge["kept"]))
+        for name, found in rows.items()
+        if name not in (BASE, JUDGE)
+    }
+    return {JUDGE: judge, **nearest}
+
+
+def _loss(row: dict, base: dict) -> dict:
+    return {"accuracy_minus_target": beside(row, base)["accuracy_change"]}
+
+
+def settings(chosen: dict[str, dict], n: int, seed: int) -> dict[str, dict]:
+    """The picked rows as tables of tuned.py, gamma left out: {method: {knob: value, "picked": how}}."""
+    on = f"on {n} validation problems, seed {seed}"
+    made = {}
+    for name, row in chosen.items():
+        figures = f"kept {row['kept']:.2f}, accuracy {100 * row['accuracy']:.1f} %"
+        how = "keeps most at a loss of at most .5 points" if name == JUDGE else "kept nearest to the judge's"
+        knobs = {knob: value for knob, value in row["settings"].items() if knob != "gamma"}
+        made[name] = {**knobs, PICKED: f"{how} ({figures}) {on}"}
+        if name == "lenience":
+            for other, knobs_for in LIKE_LENIENCE.items():
+                same = f"at temperature 0 the same rule as lenience ({figures}) {on}"
+                made[other] = {**knobs_for(row["settings"]["lenience"]), PICKED: same}
+    return made
+
+
+def text(rows: dict[str, list[dict]], chosen: dict[str, dict]) -> str:
+    """All rows as a table, and what was picked."""
+    labels = [method_label(name, row["settings"]) for name, row in chosen.items()]
+    return rules_table([row for found in rows.values() for row in found]) + "\n\npicked: " + " ".join(labels)
