@@ -82,7 +82,7 @@ def swap_rows(model: CausalLM, prompt: list[int], one: Mined) -> tuple[torch.Ten
     return hidden[before].float().cpu(), hidden[own].float().cpu()
 
 
-def train(pair: Pair, mined: Sequence[Mined], swaps: Swaps, made: dict | None = None) -> AutoJudgeHead:
+def train(pair: Pair, swaps: Swaps, made: dict | None = None) -> AutoJudgeHead:
     """The head to ship, from all swaps. made: what to note in its file."""
     weight, bias = fit(swaps.of(SHIPPED), swaps.important, Settings())
     return AutoJudgeHead(weight.float(), bias, pair.checksums["target"], pair.checksums["draft"], made or {})
