@@ -40,3 +40,9 @@ def kept_beside_plain(make) -> int:
         assert trace.ids == plain
         kept += sum(len(r.path) for r in trace.rounds)
     return kept
+
+
+def pocket_texts(pair, drafter):
+    """(plain, drafted) traces of one problem of the pocket world, greedy."""
+    prompt = pair.prompt("Sam buys 3 boxes with 4 pens each and gives away 5 pens. How many pens has Sam?")
+    return [decode(pair.target, prompt, 60, d, stops=pair.stops) for d in (None, drafter)]

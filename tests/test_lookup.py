@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import TOLERANCE, law_error, plain_law, round_error, whole_text
-from retrieval import context_of, kept_beside_plain
+from retrieval import context_of, kept_beside_plain, pocket_texts
 from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
 
 from specdec_lib.decode import Stops, decode
@@ -126,9 +126,7 @@ def test_greedy_text_is_plain_decodings(convention):
 
 
 def test_greedy_text_of_the_pocket_pair_is_plain_decodings(pair):
-    prompt = pair.prompt("Sam buys 3 boxes with 4 pens each and gives away 5 pens. How many pens has Sam?")
-    plain = decode(pair.target, prompt, 60, stops=pair.stops)
-    drafted = decode(pair.target, prompt, 60, PromptLookup(eos_token_ids=pair.stops.eos_token_ids), stops=pair.stops)
+    plain, drafted = pocket_texts(pair, PromptLookup(eos_token_ids=pair.stops.eos_token_ids))
     assert drafted.ids == plain.ids and len(drafted.rounds) < len(plain.rounds)
 
 
