@@ -9,6 +9,7 @@ search goes on in the new text. Another number, or none: it is important, and th
 """
 
 import json
+import os.path
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,11 +18,9 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from specdec_lib.batch import decode_batch
-from specdec_lib.decode import EOS
 from specdec_lib.pocket.world import problems
+from specdec_lib.rows import RowsModel
 from specdec_lib.tasks import read_tasks
-from specdec_lib.trace import Trace
 from specdec_lib.whole import check_whole
 from specdec_lib.zoo import Pair
 
@@ -43,37 +42,70 @@ class Mined:
     swaps: list[tuple[int, int, bool]] = field(default_factory=list)
 
 
-def answer_of(pair: Pair, trace: Trace, begun: Sequence[int] = ()) -> str | None:
-    """The last number of an answer (ids begun, then those of the trace); None if it does not end, or has none."""
-    if trace.reason != EOS:
-        return None
-    numbers = NUMBER.findall(pair.text([*begun, *trace.ids]))
-    return numbers[-1] if numbers else None
+class Finisher:
+    """The target's greedy end of many texts, a row of one cache each, which keeps what two texts of a row share."""
+
+    def __init__(self, pair: Pair, texts: int):
+        self.rows, self.eos = RowsModel(pair.target, texts), pair.stops.eos_token_ids
+        self.held: list[list[int]] = [[] for _ in range(texts)]  # the ids that each row has read
+        for _ in range(texts):
+            self.rows.add()
+
+    def finish(self, begun: dict[int, list[int]], max_new_tokens: int) -> dict[int, list[int]]:
+        """The new ids behind each row's begun text: up to an end of text, max_new_tokens or the context's end."""
+        found: dict[int, list[int]] = {row: [] for row in sorted(begun)}
+        active = [row for row in found if begun[row][-1] not in self.eos]
+        unread = []
+        for row in active:
+            pairs = zip(self.held[row], begun[row][:-1], strict=False)
+            shared = next(
+                (i for i, (a, b) in enumerate(pairs) if a != b), min(len(self.held[row]), len(begun[row]) - 1)
+            )
+            self.rows.lengths[row], self.held[row] = shared, list(begun[row])
+            unread.append(begun[row][shared:])
+        while active:
+            ids = [torch.tensor(new, device=self.rows.lm.device) for new in unread]
+            best = self.rows.read(active, ids, last=True).logits[:, -1].argmax(dim=-1).tolist()
+            for row, token in zip(active, best, strict=True):
+                found[row].append(token)
+            longest = {row: min(max_new_tokens, self.rows.lm.context - len(begun[row])) for row in active}
+            active = [row for row in active if found[row][-1] not in self.eos and len(found[row]) < longest[row]]
+            for row in active:
+                self.held[row].append(found[row][-1])
+            unread = [found[row][-1:] for row in active]
+        return found
+
+
+def answer_of(pair: Pair, ids: Sequence[int]) -> str | None:
+    """The last number of an answer; None if it does not end, or has none."""
+    numbers = NUMBER.findall(pair.text(list(ids)))
+    return numbers[-1] if numbers and ids[-1] in pair.stops.eos_token_ids else None
 
 
 def mine(pair: Pair, questions: Sequence[str], max_new_tokens: int) -> list[Mined]:
-    """Search all the questions' answers, side by side. A question whose greedy answer has no number gives no swaps."""
+    """Search all the questions' answers, side by side. A question whose greedy answer has no number gives no swaps.
+
+    ValueError for a target that a batch cannot have (rows.py).
+    """
     prompts = [pair.prompt(question) for question in questions]
-    first = decode_batch(pair.target, prompts, max_new_tokens, stops=pair.stops, size=SIDE_BY_SIDE)
-    found = [Mined(question, trace.ids) for question, trace in zip(questions, first, strict=True)]
-    answers = [answer_of(pair, trace) for trace in first]
-    at = [0 if answer is not None else len(trace.ids) for answer, trace in zip(answers, first, strict=True)]
+    finisher = Finisher(pair, len(prompts))
+    texts = finisher.finish(dict(enumerate(prompts)), max_new_tokens)
+    found = [Mined(question, texts[i]) for i, question in enumerate(questions)]
+    answers = [answer_of(pair, one.text) for one in found]
+    at = [0 if answer is not None else len(one.text) for answer, one in zip(answers, found, strict=True)]
     while True:
-        tried = []
-        for i, one in enumerate(found):
-            swap = next_mismatch(pair, prompts[i], one.text, at[i])
-            if swap is not None:
-                tried.append((i, *swap))
+        swaps = {i: next_mismatch(pair, prompts[i], one.text, at[i]) for i, one in enumerate(found)}
+        tried = {i: [*found[i].text[: swap[0]], swap[1]] for i, swap in swaps.items() if swap is not None}
         if not tried:
             return found
-        begun = [[*found[i].text[:position], token] for i, position, token in tried]
-        finished = _finish(pair, [prompts[i] for i, *_ in tried], begun, max_new_tokens)
-        for (i, position, token), start, trace in zip(tried, begun, finished, strict=True):
-            important = answer_of(pair, trace, start) != answers[i]
-            found[i].swaps.append((position, token, important))
-            if not important:
-                found[i].text = [*start, *trace.ids]
-            at[i] = position + 1
+        # Each gets the whole budget anew: a swap near the end of a long answer must not cut it short.
+        finished = finisher.finish({i: [*prompts[i], *begun] for i, begun in tried.items()}, max_new_tokens)
+        for i, begun in tried.items():
+            other = [*begun, *finished[i]]
+            important = answer_of(pair, other) != answers[i]
+            found[i].swaps.append((len(begun) - 1, begun[-1], important))
+            found[i].text = found[i].text if important else other
+            at[i] = len(begun)
 
 
 def next_mismatch(pair: Pair, prompt: list[int], text: list[int], start: int) -> tuple[int, int] | None:
@@ -82,23 +114,10 @@ def next_mismatch(pair: Pair, prompt: list[int], text: list[int], start: int) ->
         return None
     draft = pair.draft
     draft.start()
-    draft.feed([*prompt[:-1]])
-    ids = torch.tensor([prompt[-1], *text[:-1]], device=draft.device)
+    draft.feed([*prompt, *text[:start]][:-1])
+    ids = torch.tensor([[*prompt, *text[:start]][-1], *text[start:-1]], device=draft.device)
     own = draft.score(ids, range(-1, len(ids) - 1)).logits.argmax(dim=-1).tolist()
-    return next(((i, own[i]) for i in range(start, len(text)) if own[i] != text[i]), None)
-
-
-def _finish(pair: Pair, prompts: list[list[int]], begun: list[list[int]], max_new_tokens: int) -> list[Trace]:
-    """The target's greedy traces after prompt and begun answer; nothing is added after an end of text."""
-    ended = [start[-1] in pair.stops.eos_token_ids for start in begun]
-    open_ones = [i for i, over in enumerate(ended) if not over]
-    # Every text gets the whole budget anew: a swap near the end of a long answer must not cut it short.
-    texts = [[*prompts[i], *begun[i]] for i in open_ones]
-    found = decode_batch(pair.target, texts, max_new_tokens, stops=pair.stops, size=SIDE_BY_SIDE)
-    traces = [Trace([], "", True, reason=EOS) for _ in begun]
-    for i, trace in zip(open_ones, found, strict=True):
-        traces[i] = trace
-    return traces
+    return next(((start + i, token) for i, token in enumerate(own) if token != text[start + i]), None)
 
 
 # ---- the file --------------------------------------------------------------------------------------------------
