@@ -57,10 +57,7 @@ class Finisher:
         active = [row for row in found if begun[row][-1] not in self.eos]
         unread = []
         for row in active:
-            pairs = zip(self.held[row], begun[row][:-1], strict=False)
-            shared = next(
-                (i for i, (a, b) in enumerate(pairs) if a != b), min(len(self.held[row]), len(begun[row]) - 1)
-            )
+            shared = len(os.path.commonprefix([self.held[row], begun[row][:-1]]))
             self.rows.lengths[row], self.held[row] = shared, list(begun[row])
             unread.append(begun[row][shared:])
         while active:
