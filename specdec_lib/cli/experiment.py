@@ -12,6 +12,8 @@ import typer
 
 from specdec_lib.cli.base import JsonOption, SeedOption, command, load, say, say_how, writable
 
+PICTURES = (".png", ".svg", ".pdf")
+
 
 @command("""
 specdec experiment
@@ -25,7 +27,8 @@ def experiment(
     seed: SeedOption = 0,
     json_file: JsonOption = None,
     picture: Annotated[
-        Path | None, typer.Option("--figure", metavar="FILE", help="Draw the result (PNG, SVG or PDF).")
+        Path | None,
+        typer.Option("--figure", metavar="FILE", help="Draw the result (.png, .svg, .pdf; errors: .html, too)."),
     ] = None,
 ) -> None:
     """Run one of the course's experiments on test problems, and print its table.
@@ -43,6 +46,8 @@ def experiment(
     chosen = find(name)
     if not pair.startswith("pocket"):
         raise ValueError(f"experiments check answers, so they need a pocket pair; got {pair}")
+    if picture is not None and picture.suffix not in PICTURES + (".html",) * hasattr(chosen, "page"):
+        raise ValueError(f"cannot draw {name} as {picture}; its name must end in one of {', '.join(PICTURES)}")
     n = chosen.PROBLEMS if n is None else n
     from specdec_lib.experiments.base import Lab, Rows
 
@@ -61,7 +66,15 @@ def experiment(
         beside = {key: value for key, value in result.items() if key != "rows"}
         lab.rows.write(result["rows"], complete=True, **beside)
     if picture is not None:
-        from specdec_lib.plots import use_style
+        _draw(chosen, result, picture)
 
+
+def _draw(chosen, result: dict, file: Path) -> None:
+    """A picture, or for an .html file the experiment's page."""
+    from specdec_lib.plots import use_style
+
+    if file.suffix == ".html":
+        file.write_text(chosen.page(result), encoding="utf-8")
+    else:
         use_style()
-        chosen.figure(result).savefig(picture)
+        chosen.figure(result).savefig(file)

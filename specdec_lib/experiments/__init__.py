@@ -7,7 +7,17 @@ Left out: benchmarks of speed (bench.py), and the training of judges (judge/).
 from importlib import import_module
 from types import ModuleType
 
-NAMES = ("perfect-text", "swap", "truncation")
+NAMES = (
+    "paired",
+    "tradeoff",
+    "perfect-text",
+    "swap",
+    "held-out",
+    "draft-lengths",
+    "pass-times",
+    "errors",
+    "truncation",
+)
 
 
 def experiments() -> dict[str, ModuleType]:

@@ -4,11 +4,13 @@ Our own. A result file is its own checkpoint: it holds every row that is whole, 
 Left out: the experiments themselves, one file each, and the files' form (provenance.py).
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from tqdm import tqdm
 
 from specdec_lib import trace as figures
@@ -18,6 +20,7 @@ from specdec_lib.model import CausalLM
 from specdec_lib.pocket.world import FAMILIES, Problem, problems
 from specdec_lib.provenance import write_results
 from specdec_lib.stats import paired_interval, ratio_interval, share_interval
+from specdec_lib.verifiers import Verifier
 from specdec_lib.whole import check_whole
 from specdec_lib.zoo import Pair
 
@@ -55,7 +58,7 @@ class Rows:
         try:
             found = json.loads(file.read_text(encoding="utf-8"))
             theirs = {name: found["provenance"][name] for name in SAME}
-            rows = {row["key"]: row for row in found["rows"]}
+            rows = {row["key"]: row for row in found["rows"] if "key" in row}
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{file} is no result of an experiment ({error!r}); move it away") from error
         ours = json.loads(json.dumps({name: self.origin.get(name) for name in SAME}))
@@ -95,7 +98,7 @@ class Lab:
     def measure(self, method: str | Method, tasks: Sequence[Problem], key: str = "", **more) -> dict:
         """The row of a method, by name with its knobs or ready made; see `row_of`. more: answers_by's arguments.
 
-        key: what tells it from other rows of the same method.
+        key: what tells it from other rows of the same method. A head's weights are part of it, too.
         """
         if isinstance(method, str):
             method = build_method(method, self.pair)
@@ -104,7 +107,16 @@ class Lab:
             found = answers_by(self.pair, method, self.watch(method.label, tasks), **more)
             return {"method": method.name, "settings": method.knobs, **row_of(found)}
 
-        return self.rows.get(f"{method.label} {key}".strip(), measured)
+        return self.rows.get(" ".join(filter(None, (method.label, head_mark(method.verifier), key))), measured)
+
+
+def head_mark(verifier: Verifier) -> str:
+    """What tells a trained head from another one: the beginning of its weights' sha256; "" for a rule without one."""
+    head = getattr(verifier, "head", None)
+    if head is None:
+        return ""
+    numbers = torch.cat([head.weight.flatten(), torch.tensor([head.bias])]).float().cpu().numpy()
+    return f"head={hashlib.sha256(numbers.tobytes()).hexdigest()[:12]}"
 
 
 def answers_by(

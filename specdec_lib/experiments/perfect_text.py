@@ -14,11 +14,11 @@ from specdec_lib.claims import claim
 from specdec_lib.decode import Session
 from specdec_lib.drafters import DraftContext, Feedback
 from specdec_lib.evaluate import MAX_NEW_TOKENS, Answer
-from specdec_lib.experiments.base import Lab, between, label_of, percent, row_of, table
+from specdec_lib.experiments.base import Lab, between, head_mark, label_of, percent, row_of, table
 from specdec_lib.methods import Method, build_method
 from specdec_lib.plots import COLOURS
 from specdec_lib.pocket.checker import Walker, mark
-from specdec_lib.pocket.tokenizer import prompt_ids, world_tokens
+from specdec_lib.pocket.tokenizer import prompt_ids, world_ids, world_tokens
 from specdec_lib.pocket.world import Problem, answer_parts
 from specdec_lib.stats import ratio_interval
 from specdec_lib.tree import DraftTree
@@ -66,8 +66,8 @@ class PerfectWriter:
 
     def propose(self, context: DraftContext) -> DraftTree:
         rest = self.rest(world_tokens(self.tokenizer, context.committed[self.begins :]))
-        words = [token.replace(" ", "\u2581") for token in rest[: min(self.length, context.room)]]
-        ids = [context.committed[-1], *self.tokenizer.convert_tokens_to_ids(words)]
+        rest = world_ids(self.tokenizer, rest[: min(self.length, context.room)])
+        ids = [context.committed[-1], *rest]
         return DraftTree.chain(torch.tensor(ids, device=context.device))
 
     def observe(self, feedback: Feedback) -> None:
@@ -85,7 +85,7 @@ def run(lab: Lab) -> dict:
             for rule in RULES:
                 method = build_method(rule, lab.pair)
                 method.knobs.pop("gamma")
-                key = f"{method.label} share={share:g} length={length}"
+                key = f"{method.label} {head_mark(method.verifier)} share={share:g} length={length}"
                 rows.append(lab.rows.get(key, lambda m=method, k=key, s=share, n=length: _row(lab, m, tasks, s, n, k)))
     return {"rows": rows}
 

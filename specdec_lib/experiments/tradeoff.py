@@ -1,0 +1,99 @@
+"""The trade-off: what each lossy rule keeps and what its answers are worth, as its knob moves.
+
+Our own picture; Judge Decoding (arXiv 2501.19309) compares a few of these rules at one point each. At temperature 0
+cascade(a) and lossy(1 - a) are lenience(1 - a) (asserted in the tests): they are drawn once.
+Left out: temperatures above 0, and the choice of a knob (specdec knobs, specdec judge).
+"""
+
+from specdec_lib import plots
+from specdec_lib.drafters import NoDrafter
+from specdec_lib.experiments.base import GAMMA, Lab, label_of, percent, rules_table
+from specdec_lib.methods import METHODS, Method, build_method
+from specdec_lib.plots import COLOURS
+from specdec_lib.verifiers import LosslessRejection
+
+WHAT = "kept against accuracy for every lossy rule as its knob moves"
+PROBLEMS = 500
+# What matters most comes first: a run that is stopped has those. Each from strict to lax.
+KNOBS = {
+    "judge": ("delta=0.98", "delta=0.9", "delta=0.7", "delta=0.5", "delta=0.2"),
+    "topk": ("k=2", "k=3", "k=5", "k=10"),
+    "lenience": ("lenience=0.3", "lenience=0.1", "lenience=0.03", "lenience=0.01", "lenience=0.001"),
+    "typical": ("epsilon=0.3", "epsilon=0.09", "epsilon=0.01", "epsilon=0.001"),
+    "autojudge": ("threshold=0.02", "threshold=0.1", "threshold=0.3", "threshold=0.6"),
+    "fly": ("threshold=0.3", "threshold=0.03", "threshold=0.01,window=3", "threshold=0,window=1"),
+    "fly-code": ("threshold=0.3", "threshold=0.03,window=3", "threshold=0.01,window=1"),
+    "kl": ("tau=0.5", "tau=2", "tau=4,confidence=0.99", "tau=8,confidence=1"),
+    "reflective": ("weight=0.1", "weight=0.3", "weight=0.45", "weight=0.6"),
+}
+SHOWN = {"lenience": "lenience (= cascade, lossy)"}
+MARKS = dict(zip(KNOBS, "osD^vPX<>", strict=True))
+
+
+def run(lab: Lab) -> dict:
+    """rows: the standard rule, the draft alone, then one a rule and knob, base.row_of's figures; gamma 8, greedy.
+
+    left_out: rules that this pair cannot run, with the reason.
+    """
+    tasks, left_out = lab.problems(), {}
+    rows = [lab.measure("greedy", tasks), draft_alone(lab, tasks)]
+    for name, knobs in KNOBS.items():
+        try:
+            if name not in METHODS:
+                raise ValueError(f"there is no method {name}")
+            methods = [build_method(f"{name}:gamma={GAMMA},{knob}", lab.pair) for knob in knobs]
+        except (ValueError, FileNotFoundError) as error:
+            left_out[name] = str(error)
+            continue
+        rows += [lab.measure(method, tasks) for method in methods]
+    return {"rows": rows, "left_out": left_out}
+
+
+def draft_alone(lab: Lab, tasks: list, key: str = "") -> dict:
+    """The row of the draft's own greedy answers. key: as in Lab.measure."""
+    alone = Method("autoregressive", {}, NoDrafter(), LosslessRejection())
+    return lab.measure(alone, tasks, f"draft alone {key}".strip(), target=lab.pair.draft) | {"method": "draft alone"}
+
+
+def text(result: dict) -> str:
+    lines = [f"left out: {name} ({reason})" for name, reason in result["left_out"].items()]
+    return "\n".join([rules_table(result["rows"]), *lines])
+
+
+def figure(result: dict):
+    """A line a rule from strict to lax: kept against accuracy, with both 95 % intervals."""
+    standard, draft, *rows = result["rows"]
+    fig, ax = plots.figure(_title(result), f"kept tokens a round (of {GAMMA} drafted)", "answers right, %", (10, 6))
+    ax.axhspan(*(100 * bound for bound in standard["accuracy_interval"]), color="#999999", alpha=0.2, lw=0)
+    ax.axhline(100 * draft["accuracy"], color=COLOURS["draft"], ls=":", label="draft alone")
+    for name in KNOBS:
+        mine = [row for row in rows if row["method"] == name]
+        if not mine:
+            continue
+        off = {
+            axis: [[abs(r[f"{figure}_interval"][side] - r[figure]) * scale for r in mine] for side in (0, 1)]
+            for axis, figure, scale in (("x", "kept", 1), ("y", "accuracy", 100))
+        }
+        ax.errorbar(
+            [r["kept"] for r in mine], [100 * r["accuracy"] for r in mine], off["y"], off["x"], color=COLOURS[name],
+            marker=MARKS[name], ms=7, lw=2.5 if name == "judge" else 1.3, elinewidth=0.8, label=SHOWN.get(name, name),
+            zorder=3 if name == "judge" else 2,
+        )  # fmt: skip
+    ax.plot(standard["kept"], 100 * standard["accuracy"], "*", color="black", ms=16, label="standard", zorder=4)
+    ax.set(xlim=(0, GAMMA + 0.2))
+    ax.legend(fontsize=9, ncols=2, loc="lower left", title="bars: 95 %, Wilson and bootstrap", title_fontsize=9)
+    return fig
+
+
+def _title(result: dict) -> str:
+    """True whatever was measured: the best rule that loses at most a point, and what it keeps."""
+    standard, _, *rows = result["rows"]
+    fit = [row for row in rows if row["accuracy"] >= standard["accuracy"] - 0.01]
+    if not fit:
+        return f"Every rule loses more than a point of the standard rule's {percent(standard['accuracy'])} %"
+    best = max(fit, key=lambda row: row["kept"])
+    times = best["kept"] / standard["kept"]
+    return (
+        f"Within a point of the standard rule's accuracy, {label_of(best)} keeps most:\n"
+        f"{best['kept']:.2f} a round, {times:.1f} times the standard rule's"
+    )
