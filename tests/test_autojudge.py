@@ -18,7 +18,8 @@ from tiny import prompts
 
 from specdec_lib.autojudge import mine as mining
 from specdec_lib.autojudge.head import AutoJudgeHead, head_of
-from specdec_lib.autojudge.mine import Mined, mine, mine_to, read_labels
+from specdec_lib.autojudge.labels import FORMAT, Mined, read_labels
+from specdec_lib.autojudge.mine import mine, mine_to
 from specdec_lib.autojudge.train import Swaps, held_out_auc, swaps_of, train
 from specdec_lib.batch import decode_batch
 from specdec_lib.decode import Stops, decode
@@ -223,13 +224,16 @@ def test_a_stopped_mining_goes_on_where_it_was(tmp_path, monkeypatch):
     assert mine_to(stopped, pair, 12, 0, LONGEST, tasks, progress=False) == expected and len(calls) == 4
     with pytest.raises(ValueError, match="made with seed = 0, not 1"):
         mine_to(stopped, pair, 12, 1, LONGEST, tasks, progress=False)
+    tasks.write_text("".join(json.dumps({"prompt": q}) + "\n" for q in reversed(QUESTIONS)))
+    with pytest.raises(ValueError, match="other questions"):
+        mine_to(stopped, pair, 12, 0, LONGEST, tasks, progress=False)
     with pytest.raises(ValueError, match="holds 12 questions, not 13"):
         mine_to(tmp_path / "new.jsonl", pair, 13, 0, LONGEST, tasks, progress=False)
     with pytest.raises(ValueError, match="--tasks"):
         mine_to(tmp_path / "new.jsonl", pair, 2, 0, LONGEST, progress=False)
 
 
-GOOD = [{"format": mining.FORMAT}, asdict(Mined("q", [5, 6, 7], [(0, 5, False), (2, 9, True)]))]
+GOOD = [{"format": FORMAT}, asdict(Mined("q", [5, 6, 7], [(0, 5, False), (2, 9, True)]))]
 
 
 @pytest.mark.parametrize(

@@ -8,38 +8,24 @@ token is put in and the target finishes the text greedily. Final number as befor
 search goes on in the new text. Another number, or none: it is important, and the old text stays.
 """
 
-import json
 import os.path
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
+from specdec_lib.autojudge.labels import FORMAT, Mined, append, resume
 from specdec_lib.pocket.world import problems
 from specdec_lib.rows import RowsModel
 from specdec_lib.tasks import read_tasks
 from specdec_lib.whole import check_whole
 from specdec_lib.zoo import Pair
 
-FORMAT = "specdec autojudge labels 1"
 SPLIT = "calibration"
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 SIDE_BY_SIDE = 64  # questions that are searched together, and the step in which a stopped run goes on
-
-
-@dataclass
-class Mined:
-    """One question. text: the answer's ids after all swaps. swaps: (position in the answer, draft token, important).
-
-    The prefix of a swap is text[:position]; an unimportant one's token stands in the text.
-    """
-
-    question: str
-    text: list[int]
-    swaps: list[tuple[int, int, bool]] = field(default_factory=list)
 
 
 class Finisher:
@@ -117,9 +103,6 @@ def next_mismatch(pair: Pair, prompt: list[int], text: list[int], start: int) ->
     return next(((start + i, token) for i, token in enumerate(own) if token != text[start + i]), None)
 
 
-# ---- the file --------------------------------------------------------------------------------------------------
-
-
 def mine_to(
     file: Path, pair: Pair, n: int, seed: int, max_new_tokens: int, tasks: Path | None = None, progress: bool = True
 ) -> list[Mined]:
@@ -135,12 +118,11 @@ def mine_to(
         "format": FORMAT, "pair": pair.name, "checksums": pair.checksums, "n": n, "seed": seed,
         "max_new_tokens": max_new_tokens, "tasks": tasks.name if tasks else SPLIT,
     }  # fmt: skip
-    done = _resume(file, header)
+    done = resume(file, header, questions)
     with tqdm(total=n, initial=len(done), desc="mine", unit="question", disable=not progress) as bar:
         for start in range(len(done), n, SIDE_BY_SIDE):
             new = mine(pair, questions[start : start + SIDE_BY_SIDE], max_new_tokens)
-            with file.open("a") as opened:
-                opened.writelines(json.dumps(asdict(one)) + "\n" for one in new)
+            append(file, new)
             done += new
             bar.update(len(new))
     return done
@@ -155,62 +137,3 @@ def _questions(pair: Pair, n: int, seed: int, tasks: Path | None) -> list[str]:
     if len(found) < n:
         raise ValueError(f"{tasks} holds {len(found)} questions, not {n}; ask for at most {len(found)}")
     return found[:n]
-
-
-def _resume(file: Path, header: dict) -> list[Mined]:
-    """What an earlier run has mined; a half-written last line is cut off. A new file gets its header."""
-    if not file.is_file():
-        file.write_text(json.dumps(header) + "\n")
-        return []
-    text = file.read_text()
-    whole = text[: text.rfind("\n") + 1]
-    found, done = read_labels(file, whole)
-    if found != header:
-        differs = next(key for key in header if found.get(key) != header[key])
-        raise ValueError(
-            f"{file} was made with {differs} = {found.get(differs)!r}, not {header[differs]!r}; choose another file "
-            "name, or delete it"
-        )
-    if whole != text:
-        file.write_text(whole)
-    return done
-
-
-def read_labels(file: Path, text: str | None = None) -> tuple[dict, list[Mined]]:
-    """(header, questions) of a file of labels. ValueError, with the line, for one that is damaged or of another kind.
-
-    text: what the file holds, if it has been read.
-    """
-    lines = (file.read_text() if text is None else text).splitlines()
-    found: list[Mined] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            entry = json.loads(line)
-            if number == 1:
-                header = entry
-                if header["format"] != FORMAT:
-                    raise ValueError(f"format {header['format']!r}")
-            else:
-                found.append(_checked(Mined(**entry)))
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{file}, line {number}, is not part of a file of autojudge labels: {error}") from error
-    if not lines:
-        raise ValueError(f"{file} is empty; delete it, or mine again")
-    return header, found
-
-
-def _checked(one: Mined) -> Mined:
-    one.swaps = [(position, token, important) for position, token, important in one.swaps]
-    last = -1
-    for position, token, important in one.swaps:
-        if not last < position <= len(one.text) or type(important) is not bool or type(token) is not int:
-            raise ValueError(f"swap {(position, token, important)} does not fit the text")
-        if not important and (position == len(one.text) or one.text[position] != token):
-            raise ValueError(f"unimportant swap {(position, token)} is not in the text")
-        last = position
-    return one
-
-
-def labels_of(mined: Sequence[Mined]) -> Iterator[bool]:
-    """All swaps' labels in order: important or not."""
-    return (important for one in mined for *_, important in one.swaps)

@@ -12,7 +12,7 @@ import torch
 from tqdm import tqdm
 
 from specdec_lib.autojudge.head import AutoJudgeHead
-from specdec_lib.autojudge.mine import Mined
+from specdec_lib.autojudge.labels import Mined
 from specdec_lib.judge.train import Settings, auc, auc_interval, fit
 from specdec_lib.model import CausalLM
 from specdec_lib.zoo import Pair

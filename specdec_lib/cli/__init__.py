@@ -4,7 +4,20 @@ Our own; `python -m specdec_lib` is the same. A command is a function in a file 
 Left out: what the commands compute.
 """
 
-from specdec_lib.cli import bench, doctor, eval, experiment, gain, generate, knobs, models, scored, selfdraft, show  # noqa: F401
+from specdec_lib.cli import (  # noqa: F401
+    autojudge,
+    bench,
+    doctor,
+    eval,
+    experiment,
+    gain,
+    generate,
+    knobs,
+    models,
+    scored,
+    selfdraft,
+    show,
+)
 from specdec_lib.cli.base import app
 
 

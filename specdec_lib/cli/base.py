@@ -48,10 +48,11 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def command(examples: str) -> Callable:
+def command(examples: str, group: typer.Typer = app) -> Callable:
     """Register a command. Errors that a user can meet become one line on stderr and an exit status, never a traceback.
 
-    examples: shown below the help, a line each.
+    examples: shown below the help, a line each. group: a typer.Typer of several commands that share a first word, which
+    the file that makes it adds to the app (app.add_typer).
     """
 
     def register(function: Callable) -> Callable:
@@ -70,7 +71,7 @@ def command(examples: str) -> Callable:
                 raise typer.Exit(status) from None
 
         lines = "\n".join(f"- {line}" for line in examples.strip().splitlines())
-        return app.command(epilog=f"**Examples**\n\n{lines}")(guarded)
+        return group.command(epilog=f"**Examples**\n\n{lines}")(guarded)
 
     return register
 
