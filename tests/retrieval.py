@@ -28,6 +28,11 @@ def _plain():
     return model, [(prompt, generated(model, prompt, NEW)) for prompt in prompts(8)]
 
 
+def plain_texts() -> list[list[int]]:
+    """Those prompts with their texts."""
+    return [[*prompt, *plain] for prompt, plain in _plain()[1]]
+
+
 def kept_beside_plain(make) -> int:
     """Decodes every prompt with the drafter made by make(), float32; the texts must be the plain ones, token for token.
 

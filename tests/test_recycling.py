@@ -1,4 +1,4 @@
-"""Token Recycling: the static tree, what is written from every scored row, what persists and what does not; exact texts.
+"""Token Recycling: the static tree, what is written from every scored row, what persists and what does not; exactness.
 Follows Luo et al. 2025 (arXiv 2408.08696) and specdec_lib/drafters/recycling.py.
 Left out: speed.
 """

@@ -1,4 +1,4 @@
-"""Lookahead decoding: guesses at several later positions are bettered in every pass, and the n-grams that arise are kept.
+"""Lookahead decoding: every pass betters guesses at later positions; the n-grams that arise are kept and proposed.
 
 Follows Fu et al. 2024 (arXiv 2402.02057): a Jacobi window of W columns and N - 1 levels, a pool of G n-grams a token.
 Left out: the pool filled from the prompt, a window that moves on by more than one column a round, several devices.

@@ -1,6 +1,6 @@
 """Token Recycling: the target's own runners-up of earlier passes, arranged in a fixed tree.
 
-Follows Luo et al. 2025 (arXiv 2408.08696): eight successors a token, rejected nodes' rows too, a static tree of 80 nodes.
+Follows Luo et al. 2025 (arXiv 2408.08696): eight successors a token, of rejected nodes too; a static tree of 80 nodes.
 Left out: a matrix over the whole vocabulary (a dictionary holds the tokens seen), and successors of tokens never seen:
 there the original proposes token 0, here nothing is proposed.
 """
