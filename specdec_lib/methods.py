@@ -7,13 +7,19 @@ Left out: loading models (zoo.py) and running a method (decode.py).
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from specdec_lib.datastore import store_of
 from specdec_lib.drafters import (
     ConfidenceStop,
     Drafter,
     HeuristicLength,
     LengthController,
+    Lookahead,
     ModelDrafter,
     NoDrafter,
+    PromptLookup,
+    Rest,
+    SuffixDrafter,
+    TokenRecycling,
 )
 from specdec_lib.tuned import settings_of
 from specdec_lib.verifiers import (
@@ -30,6 +36,8 @@ from specdec_lib.verifiers import (
     Typical,
     Verifier,
 )
+from specdec_lib.verifiers.csd import CSD
+from specdec_lib.verifiers.csd_rate import CSDRate
 from specdec_lib.verifiers.reflective import Reflective, reflect_prompt
 from specdec_lib.zoo import Pair
 
@@ -46,6 +54,20 @@ def lossless(drafter: Callable[..., Drafter]) -> Callable[..., tuple[Drafter, Ve
     return lambda pair, **knobs: (drafter(pair.draft, **knobs), LosslessRejection())
 
 
+def retrieved(drafter: Callable[..., Drafter]) -> Callable[..., tuple[Drafter, Verifier]]:
+    """drafter(**knobs), which has no model, judged by the lossless rule."""
+    return lambda pair, **knobs: (drafter(eos_token_ids=pair.stops.eos_token_ids, **knobs), LosslessRejection())
+
+
+def looked_up(gamma: int, ngram: int, hf: int, **knobs) -> PromptLookup:
+    return PromptLookup(gamma, ngram, "hf" if hf else "original", **knobs)
+
+
+def from_store(pair: Pair, nodes: int) -> tuple[Drafter, Verifier]:
+    """What a pair's datastore holds, judged by the lossless rule. ValueError where there is none."""
+    return Rest(store_of(pair), nodes, pair.stops.eos_token_ids), LosslessRejection()
+
+
 def judged(pair: Pair, gamma: int, delta: float) -> tuple[Drafter, Verifier]:
     """A chain from the draft model, judged by the head trained for this target. ValueError where there is none."""
     from specdec_lib.judge.head import head_of
@@ -60,6 +82,23 @@ def automatic(pair: Pair, gamma: int, threshold: float) -> tuple[Drafter, Verifi
     from specdec_lib.verifiers.autojudge import AutoJudge
 
     return ModelDrafter(pair.draft, gamma), AutoJudge(head_of(pair), threshold)
+
+
+def corrected(name: str) -> Callable[..., tuple[Drafter, Verifier]]:
+    """A chain from the draft model, its mismatches looked up in the pair's correction memory: read only, or with the
+    knob online a copy that goes on learning. EOS and special tokens are never rescued. ValueError without a memory.
+    """
+
+    def parts(pair: Pair, gamma: int, online: int, tau: float = 0.0, rate: float | None = None, **knobs):
+        from specdec_lib.csd.file import memory_of
+
+        memory = memory_of(pair, or_empty=bool(online)).snapshot()
+        rest = (memory if online else memory.freeze(), knobs["lambda"], tau)
+        never = pair.stops.eos_token_ids | set(getattr(pair.tokenizer, "all_special_ids", ()))
+        rule = CSD(*rest, never, name) if rate is None else CSDRate(*rest, rate, never, name)
+        return ModelDrafter(pair.draft, gamma), rule
+
+    return parts
 
 
 def reflecting(pair: Pair, gamma: int, weight: float) -> tuple[Drafter, Verifier]:
@@ -132,6 +171,39 @@ METHODS = {
     "reflective": (
         "verify on two readings of the draft, mixed: lossy, 0 is lossless", {"gamma": GAMMA, "weight": 0.3},
         reflecting,
+    ),
+    "pld": (
+        "prompt lookup: what followed the last ngram tokens before; hf=1, ngram=2: as in transformers",
+        {"gamma": 10, "ngram": 3, "hf": 0}, retrieved(looked_up),
+    ),
+    "rest": ("what followed the end of the text in a datastore (specdec datastore build)", {"nodes": 64}, from_store),
+    "lookahead": (
+        "a window of guesses bettered in every pass, its n-grams proposed",
+        {"width": 7, "ngram": 5, "guesses": 7}, retrieved(Lookahead),
+    ),
+    "recycling": (
+        "the target's own runners-up as a tree of 80 nodes; keep=1 goes on with earlier texts'", {"keep": 0},
+        retrieved(TokenRecycling),
+    ),
+    "suffix": (
+        "what followed the longest end that stood before; keep=1 goes on with earlier texts", {"keep": 0},
+        retrieved(SuffixDrafter),
+    ),
+    "csd": (
+        "keep a mismatch seen more than lambda times and near enough in logits: lossy, lambda inf is lossless",
+        {"gamma": GAMMA, "lambda": 6.0, "tau": 0.01, "online": 0}, corrected("csd"),
+    ),
+    "csd-rate": (
+        "csd where that mismatch is also the usual fate of the draft's token: lossy, lambda inf is lossless",
+        {"gamma": GAMMA, "lambda": 6.0, "tau": 0.0, "rate": 0.3, "online": 0}, corrected("csd-rate"),
+    ),
+    "csd-memory": (
+        "csd without its gate: lossy, lambda inf is lossless", {"gamma": GAMMA, "lambda": 6.0, "online": 0},
+        corrected("csd-memory"),
+    ),
+    "csd-gate": (
+        "csd without its memory, so lenience when greedy: lossy", {"gamma": GAMMA, "tau": 0.01},
+        drafted(lambda tau: CSD(None, 0, tau, name="csd-gate")),
     ),
 }  # fmt: skip
 
