@@ -26,5 +26,9 @@ COLOURS = {
     "judge": "#0072B2",
     "autojudge": "#44AA99",
     "reflective": "#882255",
+    "csd": "#CC6677",
+    "csd-rate": "#DDCC77",
+    "csd-memory": "#88CCEE",
+    "csd-gate": "#BBCC33",
     "paper": "#000000",
 }

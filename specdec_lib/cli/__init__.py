@@ -7,8 +7,10 @@ Left out: what the commands compute.
 from specdec_lib.cli import (  # noqa: F401
     autojudge,
     bench,
+    csd,
     doctor,
     eval,
+    exactness,
     experiment,
     gain,
     generate,
