@@ -15,6 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
+from specdec_lib.presets import data_folder
+from specdec_lib.smollm2 import cache_folder
+
 MAGIC, VERSION = b"SPECDSA\n", 1
 END = 2**32 - 1  # stands behind every text; no token
 SORTED = 32  # tokens by which suffixes are sorted
@@ -60,6 +63,23 @@ def suffix_array(tokens: np.ndarray, step: Callable[[], None] = lambda: None) ->
         k *= 2
         step()
     return order.astype(np.uint32)
+
+
+def store_file(pair: str) -> Path:
+    """Where a pair's datastore is, or will be: one for all pocket pairs below data/, else in the user's cache."""
+    if pair.startswith("pocket"):
+        return data_folder() / "pocket" / "rest.store"
+    return cache_folder() / "datastores" / f"{pair}.store"
+
+
+def store_of(pair) -> "Datastore":
+    """The datastore of a zoo.Pair. ValueError where there is none, and as Datastore says."""
+    file = store_file(pair.name)
+    if not file.is_file():
+        raise ValueError(
+            f"there is no datastore for {pair.name}; specdec datastore build --pair {pair.name} FILE makes it"
+        )
+    return Datastore(file, fingerprint(pair.tokenizer))
 
 
 ROUNDS = SORTED.bit_length() - 1  # calls of `step`

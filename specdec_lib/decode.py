@@ -100,6 +100,8 @@ class Session:
         self.target.start()
         self.drafter.start(prompt)
         self.target.feed(prompt[:-1])
+        if memory := getattr(self.drafter, "memory", None):  # what earlier texts, or a file, left a drafter
+            self.trace.settings["memory"] = memory
         self.trace.prefill_s = time.perf_counter() - began
         return self
 

@@ -1,8 +1,14 @@
-"""Drafters: one a file. Read base.py, then model.py, adaptive.py."""
+"""Drafters: one a file. Read base.py, then model.py, adaptive.py; without a model lookup.py, rest.py, lookahead.py,
+recycling.py, suffix.py."""
 
 from specdec_lib.drafters.adaptive import ConfidenceStop, HeuristicLength, LengthController
 from specdec_lib.drafters.base import DraftContext, Drafter, Feedback, NoDrafter
+from specdec_lib.drafters.lookahead import Lookahead
+from specdec_lib.drafters.lookup import PromptLookup
 from specdec_lib.drafters.model import ModelDrafter
+from specdec_lib.drafters.recycling import TokenRecycling
+from specdec_lib.drafters.rest import Rest
+from specdec_lib.drafters.suffix import SuffixDrafter
 
 __all__ = [
     "ConfidenceStop",
@@ -11,6 +17,11 @@ __all__ = [
     "Feedback",
     "HeuristicLength",
     "LengthController",
+    "Lookahead",
     "ModelDrafter",
     "NoDrafter",
+    "PromptLookup",
+    "Rest",
+    "SuffixDrafter",
+    "TokenRecycling",
 ]

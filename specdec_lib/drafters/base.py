@@ -47,7 +47,11 @@ class Feedback:
 
 
 class Drafter(Protocol):
-    """Proposes a tree a round; does not know how it is verified."""
+    """Proposes a tree a round; does not know how it is verified.
+
+    One that goes on with what earlier texts, or a file, left it has a text `memory` that says what, from start() on; if
+    it goes on learning from text to text it says `learns = True`.
+    """
 
     name: str
 

@@ -46,7 +46,8 @@ class TokenRecycling:
     name = "recycling"
 
     def __init__(self, keep: bool = False, eos_token_ids: Iterable[int] = ()):
-        self.keep, self.eos_token_ids = keep, frozenset(eos_token_ids)
+        self.keep, self.eos_token_ids = bool(keep), frozenset(eos_token_ids)
+        self.learns = self.keep
         self.template = template()
         self.successors: dict[int, list[int]] = {}
         self.forget()

@@ -25,7 +25,8 @@ class SuffixDrafter:
     name = "suffix"
 
     def __init__(self, keep: bool = False, eos_token_ids: Iterable[int] = ()):
-        self.keep, self.eos_token_ids = keep, frozenset(eos_token_ids)
+        self.keep, self.eos_token_ids = bool(keep), frozenset(eos_token_ids)
+        self.learns = self.keep
         self.forget()
 
     def forget(self) -> None:
