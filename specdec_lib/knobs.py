@@ -40,27 +40,31 @@ LADDERS: dict[str, list[dict[str, float]]] = {
 LIKE_LENIENCE = {"lossy": lambda share: {"a": share, "b": 1.0}, "cascade": lambda share: {"alpha": round(1 - share, 6)}}
 
 
-def measure(lab: Lab, methods: Sequence[str] | None = None) -> dict[str, list[dict]]:
-    """A row a knob, by method, on the lab's n validation problems; BASE beside them. Greedy.
+def measure(lab: Lab, methods: Sequence[str] | None = None) -> tuple[dict[str, list[dict]], dict[str, str]]:
+    """A row a knob, by method, on the lab's n validation problems, BASE's first; and what is left out, with the reason.
 
-    methods: those of LADDERS that there are, unless given; the judge is always among them. ValueError for one that has
-    no ladder.
+    Greedy. methods: those of LADDERS that there are, unless given; the judge is always among them. ValueError for a
+    method that has no ladder, and where there is no judge for this pair.
     """
     known = [name for name in LADDERS if name in METHODS]
     unknown = sorted({*(methods or ())} - {*known})
     if unknown:
         raise ValueError(f"there is nothing to pick for {unknown[0]!r}; choose among {', '.join(known)}")
-    tasks = problems("validation", lab.n, lab.seed)
-    rows = {BASE: [_measured(lab, BASE, tasks)]}
+    wanted, left_out = {BASE: [build_method(BASE, lab.pair)]}, {}
     for name in known:
         if methods is None or name in methods or name == JUDGE:
-            rows[name] = [_measured(lab, method_label(name, knobs), tasks) for knobs in LADDERS[name]]
-    return rows
-
-
-def _measured(lab: Lab, label: str, tasks: Sequence) -> dict:
-    method = build_method(label, lab.pair)
-    return lab.measure(method, tasks, key=head_key(method.verifier))
+            try:
+                wanted[name] = [build_method(method_label(name, knobs), lab.pair) for knobs in LADDERS[name]]
+            except ValueError as error:  # a head that this pair lacks
+                if name == JUDGE or methods is not None:
+                    raise
+                left_out[name] = str(error)
+    tasks = problems("validation", lab.n, lab.seed)
+    rows = {
+        name: [lab.measure(method, tasks, key=head_key(method.verifier)) for method in ladder]
+        for name, ladder in wanted.items()
+    }
+    return rows, left_out
 
 
 def head_key(verifier: object) -> str:
@@ -111,7 +115,8 @@ def settings(chosen: dict[str, dict], n: int, seed: int) -> dict[str, dict]:
     return made
 
 
-def text(rows: dict[str, list[dict]], chosen: dict[str, dict]) -> str:
-    """All rows as a table, and what was picked."""
-    labels = [method_label(name, row["settings"]) for name, row in chosen.items()]
-    return rules_table([row for found in rows.values() for row in found]) + "\n\npicked: " + " ".join(labels)
+def text(rows: dict[str, list[dict]], left_out: dict[str, str], chosen: dict[str, dict]) -> str:
+    """All rows as a table, what is left out, and what was picked."""
+    lines = [f"left out: {name} ({reason})" for name, reason in left_out.items()]
+    picked = [method_label(name, row["settings"]) for name, row in chosen.items()]
+    return "\n".join([rules_table([row for found in rows.values() for row in found]), *lines, "picked:", *picked])

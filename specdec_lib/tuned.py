@@ -4,6 +4,7 @@ Our own. data/pocket/knobs.toml has a table for each pair and method; `specdec k
 Left out: which methods and knobs there are (methods.py).
 """
 
+import json
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -45,7 +46,10 @@ def write_settings(file: Path, settings: dict[str, dict[str, dict]]) -> None:
     for pair, methods in settings.items():
         for method, table in methods.items():
             lines += ["", f"[{pair}.{method}]"]
-            lines += [f"{name} = {_toml(value)}" for name, value in table.items()]
+            lines += [
+                f"{name} = {json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)}"
+                for name, value in table.items()
+            ]
     half = file.with_name(file.name + ".half")
     half.write_text("\n".join(lines) + "\n", encoding="utf-8")
     half.replace(file)
@@ -76,10 +80,3 @@ def _value(value: object, knob: str, method: str, known: dict[str, dict], file: 
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         raise ValueError(f"{where}: knob {knob} must be {'a whole number' if whole else 'a number'}; got {value!r}")
     return value if whole else float(value)
-
-
-def _toml(value: str | float) -> str:
-    """A text or a number as TOML has it."""
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return repr(value)

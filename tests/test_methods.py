@@ -7,6 +7,7 @@ import pytest
 from test_decode import lms
 from tiny import generated
 
+from specdec_lib.colours import COLOURS
 from specdec_lib.decode import Stops, decode
 from specdec_lib.methods import METHODS, build_method, parse_method
 from specdec_lib.zoo import Pair
@@ -29,6 +30,7 @@ def tiny_pair():
 
 CALIBRATED = ("csd", "csd-rate", "csd-memory")  # they need a memory made for the pair
 TRAINED = [name for name in METHODS if name in ("judge", "autojudge", *CALIBRATED)]  # or a head
+STORED = ["rest"]  # it needs a datastore
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_knobs_out_of_range_are_refused(text):
         build_method(text, tiny_pair())
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in TRAINED])
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in TRAINED + STORED])
 def test_every_method_runs_and_says_whether_it_is_lossless(name):
     """A30: what is lossy by default says so, in its line of the list and in its trace."""
     pair = tiny_pair()
@@ -85,11 +87,22 @@ def test_every_method_runs_and_says_whether_it_is_lossless(name):
     assert any(r.proposed for r in trace.rounds) is (name != "autoregressive")
 
 
+@pytest.mark.parametrize("name", STORED)
+def test_a_method_with_a_datastore_says_how_to_get_one_where_there_is_none(name):
+    with pytest.raises(ValueError, match="specdec datastore build --pair tiny"):
+        build_method(name, tiny_pair())
+
+
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_method_with_a_head_says_how_to_get_one_where_there_is_none(name):
     assert ": lossy" in METHODS[name][0]
     with pytest.raises(ValueError, match="train|calibrate"):
         build_method(name, tiny_pair())
+
+
+def test_every_lossy_method_has_a_colour_of_its_own():
+    lossy = [name for name, entry in METHODS.items() if ": lossy" in entry[0]]
+    assert len({COLOURS[name] for name in [*lossy, "lossless", "autoregressive"]}) == len(lossy) + 2
 
 
 def test_a_label_builds_the_method_again():

@@ -52,15 +52,15 @@ def knobs(
     origin = models.provenance({"pair": pair, "n": n, "split": "validation"}, seed)
     lab = Lab(models, n, seed, Rows(json_file, origin), progress=sys.stderr.isatty())
     try:
-        rows = picking.measure(lab, asked)
+        rows, left_out = picking.measure(lab, asked)
     except KeyboardInterrupt:
         if json_file is not None and json_file.exists():
             say(f"{len(lab.rows.rows)} rows are kept in {json_file}; the same command goes on from there")
         raise
     chosen = picking.pick(rows)
-    print(picking.text(rows, chosen))
+    print(picking.text(rows, left_out, chosen))
     everything[pair] = everything.get(pair, {}) | picking.settings(chosen, n, seed)
     write_settings(settings_file, everything)
     say(f"wrote {settings_file}")
     if json_file is not None:
-        lab.rows.write([row for found in rows.values() for row in found], complete=True)
+        lab.rows.write([row for found in rows.values() for row in found], complete=True, left_out=left_out)
