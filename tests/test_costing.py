@@ -168,13 +168,13 @@ def test_what_is_right_gets_bought_and_what_is_wrong_no_longer():
 
 @pytest.mark.parametrize("make", [lambda r: LogitSpecCost(SMOLLM2, r), lambda r: CostAware(LogitSpec(), SMOLLM2, r)])
 def test_a_text_forgets_the_last_one_unless_asked_to_remember(make):
-    target = TableModel.random(6, 3, spread=3.0)
-    alone = decode(target, [1, 2, 3], 30, make(False))
-    for remember in (False, True):
+    target, prompt = TableModel.random(6, 3, spread=3.0), [1, 2, 3] * 4
+    alone = decode(target, prompt, 30, make(False))
+    for remember, tokens in itertools.product((False, True), (2, 40)):  # a text shorter than the prompt, and longer
         drafter = make(remember)
-        decode(target, [3, 2, 1, 0], 40, drafter)
+        decode(target, [3, 2, 1, 3], tokens, drafter)
         counted = {key: list(counts) for key, counts in drafter.odds.counts.items()}
-        again = decode(target, [1, 2, 3], 30, drafter)
+        again = decode(target, prompt, 30, drafter)
         assert again.ids == alone.ids
         if remember:
             assert all(drafter.odds.counts[key][1] >= tested for key, (_, tested) in counted.items()) and counted

@@ -137,10 +137,11 @@ def test_guesses_are_of_the_newest_row_and_go_out_of_date_when_the_user_adds_tok
     session = Session(target, drafter).start([0, 1])
     session.run(5)
     assert drafter.best == ranked(target.logits_of(tuple(session.ids[:-1])))[:2]
+    rounds = len(drafter.seen)
     session.extend([2, 3])
-    session.run(1)
-    committed, paths, _ = drafter.seen[-1]
-    assert committed[-2:] == [2, 3] and paths == step(committed, None, 64, 2, 0)
+    session.run(6)
+    committed, paths, room = drafter.seen[rounds]
+    assert committed[-2:] == [2, 3] and room == 5 and paths == step(committed, None, 64, 2, room)
 
 
 @pytest.mark.parametrize("capacity", [1, 8, 64, 256])
@@ -153,11 +154,12 @@ def test_texts_equal_plain_greedy_decoding_on_a_real_model(capacity):
 
 
 def test_nothing_is_left_of_the_last_text():
-    target, drafter = TableModel.random(6, 2, spread=3.0), LogitSpec()
-    alone = decode(target, [1, 2, 3], 20, LogitSpec())
-    decode(target, [3, 1, 3, 2], 20, drafter)
-    again = decode(target, [1, 2, 3], 20, drafter)
-    assert [r.tokens for r in again.rounds] == [r.tokens for r in alone.rounds]
+    target, drafter, prompt = TableModel.random(6, 2, spread=3.0), LogitSpec(), [1, 2, 3] * 4
+    alone = decode(target, prompt, 20, LogitSpec())
+    for tokens in (2, 30):  # a text shorter than the next prompt, and a longer one
+        decode(target, [3, 1, 3, 2], tokens, drafter)
+        again = decode(target, prompt, 20, drafter)
+        assert [r.tokens for r in again.rounds] == [r.tokens for r in alone.rounds]
 
 
 def test_the_law_of_three_tokens_is_exact_over_every_outcome():
