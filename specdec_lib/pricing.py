@@ -1,0 +1,47 @@
+"""T(k) as the loop pays it: seconds of a round over a tree of k nodes, with its mask, the verdict and the roll-back.
+
+Our own. machine.pass_times times the target's pass over a chain alone; a tree's round costs a little more.
+Left out: the drafter's own time, which it knows how to spend.
+"""
+
+import statistics
+from collections.abc import Sequence
+
+from specdec_lib.decode import Session
+from specdec_lib.drafters.base import DraftContext, NoDrafter
+from specdec_lib.machine import PASS_SIZES
+from specdec_lib.model import Model
+from specdec_lib.tree import DraftTree
+from specdec_lib.whole import check_whole
+
+CONTEXT = 64  # tokens before the first round
+
+
+class _Stars(NoDrafter):
+    """Trees of `size` nodes, all but the root below it."""
+
+    size = 1
+
+    def propose(self, context: DraftContext) -> DraftTree:
+        return DraftTree.from_paths(context.committed[-1], [[token] for token in range(self.size - 1)], context.device)
+
+
+def round_times(target: Model, ks: Sequence[int] = PASS_SIZES, repeats: int = 5) -> dict[int, float]:
+    """{k: median seconds of a greedy round over k nodes}, drafting not counted, after about 64 tokens.
+
+    Each repeat goes through all k, so that a disturbance does not fall on one of them; the first round of each k warms
+    up. The model is started anew before and after. ValueError for repeats below 1 or more nodes than tokens.
+    """
+    check_whole("repeats", repeats, 1)
+    if not ks or min(ks) < 1 or max(ks) > target.vocab_size:
+        raise ValueError(f"a tree of distinct tokens has 1 to {target.vocab_size} nodes here; got {list(ks)}")
+    drafter, seconds = _Stars(), {k: [] for k in ks}
+    session = Session(target, drafter).start([token % target.vocab_size for token in range(CONTEXT)])
+    for repeat in range(repeats + 1):
+        for k in seconds:
+            drafter.size = k
+            round_ = next(session.rounds(2))  # two, so that there is room for a draft
+            if repeat:
+                seconds[k].append(round_.seconds - round_.draft_s)
+    target.start()
+    return {k: statistics.median(taken) for k, taken in seconds.items()}
