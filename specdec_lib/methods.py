@@ -13,6 +13,8 @@ from specdec_lib.drafters import (
     Drafter,
     HeuristicLength,
     LengthController,
+    LogitSpec,
+    LogitSpecCost,
     Lookahead,
     ModelDrafter,
     NoDrafter,
@@ -21,6 +23,7 @@ from specdec_lib.drafters import (
     SuffixDrafter,
     TokenRecycling,
 )
+from specdec_lib.pricing import round_times
 from specdec_lib.tuned import settings_of
 from specdec_lib.verifiers import (
     KL,
@@ -66,6 +69,11 @@ def looked_up(gamma: int, ngram: int, hf: int, **knobs) -> PromptLookup:
 def from_store(pair: Pair, nodes: int) -> tuple[Drafter, Verifier]:
     """What a pair's datastore holds, judged by the lossless rule. ValueError where there is none."""
     return Rest(store_of(pair), nodes, pair.stops.eos_token_ids), LosslessRejection()
+
+
+def bought(pair: Pair, keep: int) -> tuple[Drafter, Verifier]:
+    """LogitSpec with its nodes bought at the prices of this machine, measured now, judged by the lossless rule."""
+    return LogitSpecCost(round_times(pair.target), bool(keep)), LosslessRejection()
 
 
 def judged(pair: Pair, gamma: int, delta: float) -> tuple[Drafter, Verifier]:
@@ -188,6 +196,14 @@ METHODS = {
     "suffix": (
         "what followed the longest end that stood before; keep=1 goes on with earlier texts", {"keep": 0},
         retrieved(SuffixDrafter),
+    ),
+    "logitspec": (
+        "what followed the last tokens before, and guesses from the last row with what followed them",
+        {"capacity": 64, "guesses": 64}, lambda pair, **knobs: (LogitSpec(**knobs), LosslessRejection()),
+    ),
+    "logitspec-cost": (
+        "logitspec with as many nodes as pay here, by a T(k) measured first; keep=1 goes on with earlier texts",
+        {"keep": 0}, bought,
     ),
     "csd": (
         "keep a mismatch seen more than lambda times and near enough in logits: lossy, lambda inf is lossless",

@@ -167,16 +167,17 @@ def test_what_is_right_gets_bought_and_what_is_wrong_no_longer():
 
 
 @pytest.mark.parametrize("make", [lambda r: LogitSpecCost(SMOLLM2, r), lambda r: CostAware(LogitSpec(), SMOLLM2, r)])
-def test_a_text_forgets_the_last_one_unless_asked_to_remember(make):
+def test_a_text_forgets_the_last_one_unless_asked_to_keep_it(make):
     target, prompt = TableModel.random(6, 3, spread=3.0), [1, 2, 3] * 4
     alone = decode(target, prompt, 30, make(False))
-    for remember, tokens in itertools.product((False, True), (2, 40)):  # a text shorter than the prompt, and longer
-        drafter = make(remember)
+    for keep, tokens in itertools.product((False, True), (2, 40)):  # a text shorter than the prompt, and longer
+        drafter = make(keep)
         decode(target, [3, 2, 1, 3], tokens, drafter)
         counted = {key: list(counts) for key, counts in drafter.odds.counts.items()}
         again = decode(target, prompt, 30, drafter)
         assert again.ids == alone.ids
-        if remember:
+        assert (drafter.memory is not None) == keep
+        if keep:
             assert all(drafter.odds.counts[key][1] >= tested for key, (_, tested) in counted.items()) and counted
         else:
             assert [r.tokens for r in again.rounds] == [r.tokens for r in alone.rounds]

@@ -128,21 +128,23 @@ class Buyer:
     """A drafter that buys its tree. A subclass says what is on offer; see buy.
 
     times: T(k) of the target, {k: seconds} (pricing.py measures it); given, so that the same seed gives the same text.
-    remember: keep the counts from one text to the next; they are the one thing that then persists.
+    keep: go on with the counts of earlier texts. Nothing else persists, and `memory` says so.
     """
 
     name = "buyer"
 
-    def __init__(self, times: Mapping[int, float], odds: Odds, remember: bool = False):
-        self.prices, self.odds, self.remember = PriceList(times), odds, remember
-        self.learns = remember
+    def __init__(self, times: Mapping[int, float], odds: Odds, keep: bool = False):
+        self.prices, self.odds, self.keep = PriceList(times), odds, bool(keep)
+        self.learns, self.memory = self.keep, None
 
     def offers(self, path: list[int]) -> Iterable[Offer]:
         raise NotImplementedError
 
     def start(self, prompt: list[int]) -> None:
-        if not self.remember:
+        if not self.keep:
             self.odds.clear()
+        elif self.odds.counts:
+            self.memory = f"odds of {len(self.odds.counts)} kinds of nodes, counted in earlier texts"
 
     def propose(self, context: DraftContext) -> DraftTree:
         self.basket = buy(context.committed[-1], self.offers, self.odds, self.prices, context.room)
@@ -165,8 +167,8 @@ class CostAware(Buyer):
     Raises ValueError for a tree with drawn tokens or scouts.
     """
 
-    def __init__(self, inner: Drafter, times: Mapping[int, float], remember: bool = False):
-        super().__init__(times, Odds(prior_by_rank), remember)
+    def __init__(self, inner: Drafter, times: Mapping[int, float], keep: bool = False):
+        super().__init__(times, Odds(prior_by_rank), keep)
         self.inner, self.name = inner, f"{inner.name}, cost-aware"
 
     def start(self, prompt: list[int]) -> None:

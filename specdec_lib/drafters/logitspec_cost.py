@@ -54,8 +54,8 @@ class LogitSpecCost(Buyer):
 
     name = "logitspec-cost"
 
-    def __init__(self, times: Mapping[int, float], remember: bool = False):
-        super().__init__(times, Odds(PRIORS.__getitem__), remember)
+    def __init__(self, times: Mapping[int, float], keep: bool = False):
+        super().__init__(times, Odds(PRIORS.__getitem__), keep)
         self.guesses = min(nearly_free(times), GUESSES)
         self.index = NGramIndex()
         self.start([])
