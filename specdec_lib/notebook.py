@@ -1,4 +1,4 @@
-"""What the cells of a lesson call: start, load_once, table, recorded, show. Kept small: a lesson's own code stands out.
+"""What the cells of a lesson call: start, load_once, table, recorded, experiment, show. A lesson's own code stands out.
 
 Our own. FIRST_CELL is the first code cell of every lesson; tests compare them.
 Left out: installing on Colab (colab.py), figures (plots.py), the colouring itself (render.py).
@@ -82,16 +82,16 @@ def table(rows: Sequence[Mapping[str, object]]) -> None:
         print("  ".join(cells).rstrip())
 
 
-def recorded(name: str, command: str) -> dict | None:
-    """Results of data/bench/NAME.json; prints where they come from. Without the file: None, and what makes it.
+def recorded(name: str, command: str, folder: str = "bench") -> dict | None:
+    """Results of data/FOLDER/NAME.json; prints where they come from. Without the file: None, and what makes it.
 
     command: how the file is made, without --json. The results: {"provenance": ..., "rows": [...]}, see provenance.py.
     """
     from specdec_lib.zoo import data_folder
 
-    file = data_folder() / "bench" / f"{name}.json"
+    file = data_folder() / folder / f"{name}.json"
     if not file.is_file():
-        print(f"data/bench/{name}.json is not here; this makes it:\n{command} --json data/bench/{name}.json")
+        print(f"data/{folder}/{name}.json is not here; this makes it:\n{command} --json data/{folder}/{name}.json")
         return None
     results = json.loads(file.read_text())
     origin = results["provenance"]
@@ -100,6 +100,16 @@ def recorded(name: str, command: str) -> dict | None:
     where = f"{origin['device']}, {origin['threads']} threads, {origin['dtype']}"
     print(f"recorded {origin['date'][:10]} on {where} (commit {commit})\n{known}")
     print(origin["note"] + "\n" if origin.get("note") else "")  # such as: dequantised from 4 bits
+    return results
+
+
+def experiment(name: str, pair: str = "pocket") -> dict | None:
+    """The recorded result of one of the course's experiments, and its table; None, and what makes it, without one."""
+    from specdec_lib.experiments import find
+
+    results = recorded(f"{name}-{pair}", f"specdec experiment {name} --pair {pair}", "experiments")
+    if results is not None:
+        print(find(name).text(results))
     return results
 
 

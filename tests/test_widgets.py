@@ -16,7 +16,9 @@ import torch
 from specdec_lib import views, widgets
 from specdec_lib.colours import COLOURS
 from specdec_lib.dial import dial_line, draw_dial, read_dial
+from specdec_lib.knob import KNOBS, draw_knob, knob_html, knob_line, read_knobs
 from specdec_lib.render import round_view
+from specdec_lib.scored import ScoredText
 from specdec_lib.trace import Round, Trace
 
 
@@ -38,6 +40,12 @@ def make_trace() -> Trace:
                   [1], {1: "exact", 2: "rejected"}, [0, 3], "recovered")  # fmt: skip
     second = Round([3, 1], [-1, 0], [0, 0.5], [0, 0.4], [0, 0.7], [1], {1: "exact"}, [1, 2], "bonus")
     return Trace([0], "lossless", True, rounds=[first, second])
+
+
+def make_scored(question: str = "how many?") -> ScoredText:
+    """Two right tokens: the argmax, and one of rank 1 with a judge's score of .88."""
+    return ScoredText(question, [" a", " b"], ["right"] * 2, [" a", " c"], [0, 1], [-0.1, -3.0], [-0.1, -0.1],
+                      [0.3, 0.5], [4.0, 2.0])  # fmt: skip
 
 
 # ---- two laws
@@ -127,12 +135,13 @@ def parts(box: ipywidgets.Widget, kind: type) -> list:
     return found + [part for child in getattr(box, "children", ()) for part in parts(child, kind)]
 
 
-@pytest.fixture(params=["two laws", "trace", "dial"])
+@pytest.fixture(params=["two laws", "trace", "dial", "knob"])
 def widget(request):
     made = {
         "two laws": widgets.two_laws_widget,
         "trace": lambda: widgets.trace_widget({"a": make_trace()}, Words()),
         "dial": lambda: widgets.speed_dial({"flat": None}),
+        "knob": lambda: widgets.knob_widget([make_scored(), make_scored()]),
     }
     return made[request.param]()
 
@@ -232,3 +241,44 @@ def test_the_dial_explains_a_pass_that_was_not_measured_and_can_be_put_right():
     assert "lower gamma or the batch" in line.value
     batch.value = 2
     assert "speed-up" in line.value and "lower" not in line.value
+
+
+# ---- the knob
+
+
+def knob_controls(box):
+    """(rule, slider, number of the text)."""
+    kinds = (ipywidgets.Dropdown, ipywidgets.SelectionSlider, ipywidgets.BoundedIntText)
+    return tuple(parts(box, kind)[0] for kind in kinds)
+
+
+def test_the_knob_s_first_state_is_what_is_drawn_beside_it():
+    text = make_scored()
+    box, readings = widgets.knob_widget([text]), read_knobs([text])
+    line, shown = parts(box, ipywidgets.HTML)
+    assert line.value == knob_line(readings["judge"][0.5], text)
+    assert shown.value == knob_html(text, "judge", 0.5)
+    assert parts(box, ipywidgets.Image)[0].value == views.png(draw_knob(readings, "judge", 0.5))
+
+
+def test_the_slider_moves_the_kept_run_and_another_text_is_shown_whole():
+    box = widgets.knob_widget([make_scored("first?"), make_scored("second?")])
+    _, slider, number = knob_controls(box)
+    line, shown = parts(box, ipywidgets.HTML)
+    assert "2 of 2 tokens kept" in line.value
+    slider.value = 0.9  # sigmoid(2) is .88
+    assert "1 of 2 tokens kept" in line.value and "line-through" in shown.value and "first?" in shown.value
+    number.value = 1
+    assert "second?" in shown.value and "delta = 0.9" in line.value
+
+
+def test_another_rule_brings_its_own_knob_at_its_strictest():
+    box = widgets.knob_widget([make_scored()])
+    rule, slider, _ = knob_controls(box)
+    line = parts(box, ipywidgets.HTML)[0]
+    for name in reversed(KNOBS):  # the first of them is there already
+        (knob, values), rule.value = KNOBS[name], name
+        assert slider.description == knob and [value for _, value in slider.options] == list(values)
+        assert slider.value == values[0] and line.value.startswith(f"{knob} = {values[0]:g}. This text: 1 of 2")
+        slider.index = len(values) - 1
+        assert line.value.startswith(f"{knob} = {values[-1]:g}. This text: 2 of 2")

@@ -1,4 +1,4 @@
-"""The widgets of lessons 02, 03 and 04 in JupyterLab, in a real browser: they appear, answer, and redraw.
+"""The widgets of lessons 02 to 05 in JupyterLab, in a real browser: they appear, answer, and redraw.
 
 Our own; it looks at the DOM, not at pixels.
 Left out: what the pictures show (../test_widgets.py), and other front ends (Colab, VS Code).
@@ -51,6 +51,15 @@ DIAL = """\
 from specdec_lib.widgets import speed_dial
 
 speed_dial({"flat": None, "here": {1: 1.0, 7: 1.6, 65: 4.0}})
+"""
+
+KNOB = """\
+from specdec_lib.scored import ScoredText
+from specdec_lib.widgets import knob_widget
+
+one = ScoredText("how many?", [" a", " b", " c"], ["right", "right", "wrong"], [" a", " x", " y"], [0, 1, 2],
+                 [-0.1, -3.0, -5.0], [-0.1, -0.1, -0.1], [0.3, 0.5, 0.5], [4.0, 2.0, -2.0])
+knob_widget([one, one])
 """
 
 
@@ -192,3 +201,21 @@ def test_the_speed_dial(run_cells):
     wait_until_says(page, "speed-up 1.80")
     wait_until_redrawn(page, before)
     assert page.locator("img.widget-image").count() == 1
+
+
+def test_the_knob_of_a_lossy_rule(run_cells):
+    page = run_cells([KNOB])
+    wait_until_says(page, "delta = 0.5. This text: 2 of 3 tokens kept")
+    before = picture(page)
+    handle = page.locator(".widget-slider .noUi-handle")
+    assert handle.count() == 1, "one knob"
+    for _ in range(4):  # delta from .5 to .1, below sigmoid(-2)
+        handle.press("ArrowRight")
+    wait_until_says(page, "delta = 0.1. This text: 3 of 3 tokens kept")
+    before = wait_until_redrawn(page, before)
+    assert page.locator("span[title='rescued, wrong']").count() == 1
+    page.locator(".widget-dropdown select").select_option(label="topk")
+    wait_until_says(page, "k = 1. This text: 1 of 3 tokens kept")
+    wait_until_redrawn(page, before)
+    assert page.locator("img.widget-image").count() == 1, "pictures do not pile up"
+    assert page.locator("span[title='rejected']").count() == 1
