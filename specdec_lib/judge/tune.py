@@ -1,0 +1,67 @@
+"""What a head does in the loop, on pocket problems of a split: kept and accuracy over delta, and the delta to use.
+
+Our own rule of choice: the delta that keeps most, among those whose accuracy on validation problems is at most half a
+point below the target's.
+Left out: the test split, which nothing here reads.
+"""
+
+from collections.abc import Sequence
+
+from tqdm import tqdm
+
+from specdec_lib import trace as figures
+from specdec_lib.drafters import ModelDrafter
+from specdec_lib.evaluate import Answer, answers
+from specdec_lib.judge.head import JudgeHead
+from specdec_lib.pocket.world import problems
+from specdec_lib.stats import share_interval, totals_interval
+from specdec_lib.verifiers.judge import Judge
+from specdec_lib.zoo import Pair
+
+GAMMA = 8
+DELTAS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
+ALLOWED_LOSS = 0.005  # of accuracy, beside the target's own on the same problems
+
+
+def in_the_loop(
+    pair: Pair,
+    head: JudgeHead,
+    n: int,
+    seed: int = 0,
+    deltas: Sequence[float] = DELTAS,
+    split: str = "validation",
+    gamma: int = GAMMA,
+    progress: bool = False,
+) -> list[dict]:
+    """A row a delta, the last one being 1: the standard rule. kept, accuracy, any_wrong, with 95 % intervals.
+
+    accuracy_minus_target, over the same problems, with a paired bootstrap interval. Greedy.
+    """
+    tasks = problems(split, n, seed)
+    found: dict[float, list[Answer]] = {}
+    for delta in tqdm([*sorted({*deltas, 1.0})], desc="delta", disable=not progress):
+        found[delta] = answers(pair, pair.target, tasks, ModelDrafter(pair.draft, gamma), Judge(head, delta))
+    return [_row(delta, mine, found[1.0]) for delta, mine in found.items()]
+
+
+def _row(delta: float, mine: list[Answer], standard: list[Answer]) -> dict:
+    right = [a.marking.final_right for a in mine]
+    difference = [[r - s.marking.final_right, 1] for r, s in zip(right, standard, strict=True)]
+    rounds = [[sum(len(r.path) for r in a.trace.rounds), len(a.trace.rounds)] for a in mine]
+    return {
+        "delta": delta,
+        "n": len(mine),
+        "kept": figures.kept([a.trace for a in mine]),
+        "kept_interval": totals_interval(rounds, lambda kept, n: kept / n),
+        "accuracy": sum(right) / len(right),
+        "accuracy_interval": share_interval(sum(right), len(right)),
+        "accuracy_minus_target": sum(d for d, _ in difference) / len(difference),
+        "accuracy_minus_target_interval": totals_interval(difference, lambda d, n: d / n),
+        "any_wrong": sum(a.marking.any_wrong for a in mine) / len(mine),
+    }
+
+
+def chosen_delta(rows: Sequence[dict]) -> float:
+    """The delta that keeps most among those that lose at most ALLOWED_LOSS of accuracy (1 always is one of them)."""
+    fit = [row for row in rows if row["accuracy_minus_target"] >= -ALLOWED_LOSS - 1e-9]
+    return max(fit, key=lambda row: row["kept"])["delta"]
