@@ -234,6 +234,17 @@ def test_lossy_with_b_1_is_lenience_above_temperature_0():
     assert one_round(TARGET, drafter, Lossy(0.4, 2)) != one_round(TARGET, drafter, Lenience(0.4))
 
 
+def test_a_rule_that_truncates_does_not_sample_from_the_truncated_target():
+    """arXiv 2607.26627: p = (.4, .1, .5) cut to its top two is (.444, 0, .556), whatever the draft."""
+    p, q = [0.4, 0.1, 0.5], [0.6, 0.3, 0.1]
+    truncated = [4 / 9, 0, 5 / 9]
+    assert first_token_law(
+        TableModel.constant(p), ModelDrafter(TableModel.constant(q), 1), settings=SamplingSettings(1.0, top_k=2)
+    ) == pytest.approx(truncated)
+    for rule in (TopK(2), Typical(0.3, math.inf)):  # the same two tokens pass
+        assert emitted(rule, p, q) != pytest.approx(truncated, abs=0.05)
+
+
 def test_topk_1_is_the_standard_rule_greedily_and_still_says_lossy():
     tree = DraftTree.from_paths(0, [[1, 2], [3, 4]])
     rows = one_hots(3, 0, 0, 4, 1)

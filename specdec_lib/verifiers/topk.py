@@ -17,7 +17,8 @@ class TopK:
 
     k = 0 is the lossless rule. k = 1 is it too at temperature 0, and no more above, where it keeps every argmax. Of
     equal logits the lower id ranks first (ours). Above temperature 0 a rejected token leaves the standard residual
-    (ours). ValueError for a k that is no whole number from 0 on.
+    (ours), and what is emitted is not the target truncated to its top k: arXiv 2607.26627 warns of taking one for the
+    other (experiments/truncation.py sets them side by side). ValueError for a k that is no whole number from 0 on.
     """
 
     name, needs = "topk", frozenset()

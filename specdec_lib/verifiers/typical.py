@@ -20,8 +20,9 @@ class Typical:
 
     At temperature 0, p is the law at temperature 1, and the argmax is always kept (both ours; with delta below 1 the
     argmax passes anyway). Above 0 the test replaces the one of p against q, and where it fails the token is drawn from
-    p (ours). epsilon 0 keeps every token with p > 0; epsilon 1 with delta inf is lossless, and above temperature 0
-    keeps nothing. ValueError unless 0 <= epsilon <= 1 and delta > 0.
+    p (ours), so what is emitted is not the target truncated to what passes (arXiv 2607.26627). epsilon 0 keeps every
+    token with p > 0; epsilon 1 with delta inf is lossless, and above temperature 0 keeps nothing. ValueError unless
+    0 <= epsilon <= 1 and delta > 0.
     """
 
     name, needs = "typical", frozenset()
