@@ -118,6 +118,14 @@ def test_where_the_second_copy_does_not_fit_the_base_rule_decides():
     assert length == 12 and trace.reason in ("context", "length")
 
 
+def test_the_second_copy_may_end_with_the_context():
+    """3 drafts, a prompt of 2 and 3 drafts again are 8 deep."""
+    rule, tree = Reflective((3, 1), 0.4), DraftTree.chain([0, 1, 2, 3])
+    assert rule.with_scouts(tree, 8).scouts == {4, 5, 6, 7, 8}
+    assert not rule.with_scouts(tree, 7).scouts
+    assert not rule.with_scouts(DraftTree.chain([0]), 8).scouts, "nothing to read again"
+
+
 def test_scouts_are_no_proposal_and_are_never_kept():
     trace = decode(TABLE, [0, 2], 30, DRAFTER, Reflective((3,), 0.5))
     for r in trace.rounds:
