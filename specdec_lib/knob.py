@@ -38,7 +38,8 @@ def accepts(text: ScoredText, rule: str, knob: float) -> list[bool]:
     elif rule == "topk":
         passes = [rank < knob for rank in text.rank]
     elif rule == "lenience":
-        passes = [own - best >= math.log(knob) for own, best in zip(text.log_prob, text.log_max, strict=True)]
+        gaps = [own - best for own, best in zip(text.log_prob, text.log_max, strict=True)]
+        passes = [knob < 1 and gap >= math.log(knob) for gap in gaps]  # at l = 1 a tie does not pass, as in decoding
     elif rule == "typical":
         bars = [min(knob, TYPICAL_SCALE * math.exp(-entropy)) for entropy in text.entropy]
         passes = [math.exp(own) > bar for own, bar in zip(text.log_prob, bars, strict=True)]

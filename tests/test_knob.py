@@ -6,6 +6,7 @@ Left out: controls (test_widgets.py, ui/).
 
 import json
 import math
+from dataclasses import replace
 
 import matplotlib
 
@@ -67,6 +68,19 @@ def make_text(labels=("right", "right", "wrong", "after"), question="how many?")
 )
 def test_each_rule_by_hand(rule, value, wanted):
     assert accepts(make_text(), rule, value) == [bool(w) for w in wanted]
+
+
+def test_lenience_takes_what_is_just_likely_enough_and_at_1_no_tie():
+    text = replace(make_text(), log_prob=[-0.1, math.log(0.5), -9.0, -0.1], log_max=[-0.1, 0.0, -0.1, -0.1])
+    assert accepts(text, "lenience", 0.5)[1] and not accepts(text, "lenience", 0.500001)[1]
+    tie = replace(text, log_prob=[-0.1, 0.0, -9.0, -0.1])
+    assert not accepts(tie, "lenience", 1.0)[1] and accepts(tie, "lenience", 0.99)[1]
+
+
+def test_typical_s_entropy_is_in_nats():
+    text = replace(make_text(), log_prob=[-0.1, math.log(0.13), -9.0, -0.1])
+    assert accepts(text, "typical", 0.3)[1], "the bar is .3 exp(-1) = .110; with bits it would be .15"
+    assert not accepts(replace(text, log_prob=[-0.1, math.log(0.1), -9.0, -0.1]), "typical", 0.3)[1]
 
 
 def test_a_knob_at_its_limit_ignores_how_large_a_logit_is():
