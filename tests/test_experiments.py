@@ -346,6 +346,8 @@ def test_the_fate_of_each_token_up_to_the_first_wrong_one():
     kept = [errors.STANDARD, errors.RESCUED, errors.FALSE_REJECT, None, errors.FALSE_ACCEPT, None]
     assert errors.fates(TEXT, 0.5) == kept
     assert errors.fates(TEXT, 1.0) == [kept[0], kept[2], kept[2], None, errors.CAUGHT, None]
+    put_right = scored([" 1", ",", " 2", "."], [WRONG, CORRECTED, CORRECTED, RIGHT], [0] * 4, [0.0] * 4)
+    assert errors.fates(put_right, 0.5) == [errors.FALSE_ACCEPT, None, None, None]
 
 
 def test_kinds_of_tokens():
