@@ -5,6 +5,7 @@ sum over R of max(q - p, 0) from p; the sum over a text's positions bounds the d
 Left out: rules that change the test or the residual instead of rescuing, and rules whose R would take further passes.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -142,7 +143,7 @@ def measure(
             rows.append(
                 {
                     "method": method.name,
-                    "settings": method.knobs,
+                    "settings": {k: v if math.isfinite(v) else str(v) for k, v in method.knobs.items()},  # for JSON
                     "lossless": rule.lossless,
                     "learning": any(trace.learning for trace in traces),
                     **exactness(traces),

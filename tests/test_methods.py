@@ -16,6 +16,8 @@ from specdec_lib.zoo import Pair
 class AnyWords:
     """A tokenizer that reads every text as the ids 1 and 2."""
 
+    all_special_ids = ()
+
     def get_vocab(self):
         return {}
 
