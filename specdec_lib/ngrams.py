@@ -26,6 +26,11 @@ class NGramIndex:
         self.full = None if full is None else check_whole("full, the tokens of a continuation,", full, 1)
         self.clear()
 
+    @property
+    def keys(self) -> int:
+        """Entries of the dictionary."""
+        return len(self._after)
+
     def clear(self) -> None:
         """Forget the text."""
         self.ids: list[int] = []

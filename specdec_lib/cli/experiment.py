@@ -22,7 +22,7 @@ specdec experiment paired --n 2000 --seed 1 --json paired.json
 """)
 def experiment(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Which one; without it they are listed.")] = None,
-    pair: Annotated[str, typer.Option("--pair", help="A pocket pair: answers must be checkable.")] = "pocket",
+    pair: Annotated[str, typer.Option("--pair", help="A pocket pair, where answers must be checkable.")] = "pocket",
     n: Annotated[int | None, typer.Option("--n", help="How many test problems. Default: the experiment's own.")] = None,
     seed: SeedOption = 0,
     json_file: JsonOption = None,
@@ -44,7 +44,7 @@ def experiment(
             print(f"{known:{width}}  {module.WHAT} (n {module.PROBLEMS})")
         return
     chosen = find(name)
-    if not pair.startswith("pocket"):
+    if not pair.startswith("pocket") and not getattr(chosen, "ANY_PAIR", False):
         raise ValueError(f"experiments check answers, so they need a pocket pair; got {pair}")
     if picture is not None and picture.suffix not in PICTURES + (".html",) * hasattr(chosen, "page"):
         raise ValueError(f"cannot draw {name} as {picture}; its name must end in one of {', '.join(PICTURES)}")

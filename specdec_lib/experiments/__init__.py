@@ -17,6 +17,9 @@ NAMES = (
     "pass-times",
     "errors",
     "truncation",
+    "next-next",
+    "retrieval",
+    "index-cost",
 )
 
 

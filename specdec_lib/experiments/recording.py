@@ -8,7 +8,7 @@ Left out: times (a table T(k) gives those) and temperatures above 0.
 
 import copy
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,16 +16,20 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
+from tqdm import tqdm
 
 from specdec_lib.batch import decode_batch
 from specdec_lib.decode import Session
 from specdec_lib.drafters import Drafter
+from specdec_lib.experiments.base import Lab
 from specdec_lib.model import CausalLM, ModelOutput, TableModel
+from specdec_lib.presets import data_folder
 from specdec_lib.tasks import Task
 from specdec_lib.trace import Trace
 from specdec_lib.zoo import Pair
 
 BEST = 64  # tokens kept of each row
+POCKET_TOKENS = 260
 SCHEMA = "specdec recording 1"
 ARRAYS = ("lengths", "ids", "best", "log_probs")
 UNKNOWN = -100.0  # the log-probability of a token that is not among the best
@@ -44,7 +48,7 @@ class Recorded:
     log_probs: np.ndarray
 
 
-def record(pair: Pair, tasks: Sequence[Task], max_new_tokens: int) -> list[Recorded]:
+def record(pair: Pair, tasks: Sequence[Task], max_new_tokens: int, progress: bool = False) -> list[Recorded]:
     """The pair's target on these tasks, in float32, all texts at once; then one pass a text for the rows.
 
     A text is cut where the two passes differ in the argmax: there two tokens are tied but for rounding.
@@ -53,10 +57,43 @@ def record(pair: Pair, tasks: Sequence[Task], max_new_tokens: int) -> list[Recor
     if target.model.dtype != torch.float32:
         target = CausalLM(copy.deepcopy(target.model).float(), target.vocab_size)
     prompts = [pair.prompt(task.prompt) for task in tasks]
-    traces = decode_batch(target, prompts, max_new_tokens, stops=pair.stops)
-    return [
-        _rows(target, task.group, prompt, trace) for task, prompt, trace in zip(tasks, prompts, traces, strict=True)
-    ]
+    with tqdm(total=2 * len(tasks), desc=f"recording {pair.name}", unit="text", disable=not progress) as bar:
+
+        def begun():
+            for prompt in prompts:
+                yield prompt
+                bar.update()
+
+        texts = []
+        traces = decode_batch(target, begun(), max_new_tokens, stops=pair.stops)
+        for task, prompt, trace in zip(tasks, prompts, traces, strict=True):
+            texts.append(_rows(target, task.group, prompt, trace))
+            bar.update()
+    return texts
+
+
+def file_of(pair: str) -> Path:
+    """Where a pair's recording is shipped."""
+    return data_folder() / "experiments" / f"rows-{pair}.safetensors"
+
+
+def texts_of(lab: Lab) -> list[Recorded]:
+    """The lab's first n texts: of a pocket pair recorded now, of another from its shipped file.
+
+    ValueError where there is no such file, or it holds fewer.
+    """
+    if lab.pair.name.startswith("pocket"):
+        tasks = [Task(problem.question, problem.family, problem) for problem in lab.problems()]
+        return record(lab.pair, tasks, POCKET_TOKENS, lab.progress)
+    file = file_of(lab.pair.name)
+    if not file.is_file():
+        raise ValueError(
+            f"no texts of {lab.pair.name} are recorded; record some: specdec record --pair {lab.pair.name}"
+        )
+    texts, _ = load(file)
+    if lab.n > len(texts):
+        raise ValueError(f"{file} holds {len(texts)} texts, not {lab.n}; ask for at most so many with --n")
+    return texts[: lab.n]
 
 
 def _rows(target: CausalLM, group: str, prompt: list[int], trace: Trace) -> Recorded:
@@ -76,12 +113,14 @@ def _rows(target: CausalLM, group: str, prompt: list[int], trace: Trace) -> Reco
 
 
 def save(file: Path, texts: Sequence[Recorded], origin: dict) -> None:
-    """One safetensors file: ids as int32, log-probabilities as float16; groups and origin as its metadata."""
+    """One safetensors file: ids as uint16 where they fit, log-probabilities as float16; groups and origin beside."""
+    largest = max(int(max(max(text.prompt), text.best.max())) for text in texts)
+    kind = np.uint16 if largest < 2**16 else np.int32
     lengths = np.array([[len(text.prompt), len(text.text)] for text in texts], dtype=np.int32)
     arrays = {
         "lengths": lengths,
-        "ids": np.array([token for text in texts for token in (*text.prompt, *text.text)], dtype=np.int32),
-        "best": np.concatenate([text.best for text in texts]).astype(np.int32),
+        "ids": np.array([token for text in texts for token in (*text.prompt, *text.text)], dtype=kind),
+        "best": np.concatenate([text.best for text in texts]).astype(kind),
         "log_probs": np.concatenate([text.log_probs for text in texts]).astype(np.float16),
     }
     about = {"schema": SCHEMA, "groups": json.dumps([text.group for text in texts]), "provenance": json.dumps(origin)}
@@ -104,6 +143,7 @@ def load(file: Path) -> tuple[list[Recorded], dict]:
 
 def _unpacked(arrays: dict[str, np.ndarray], groups: list[str]) -> Iterable[Recorded]:
     lengths, ids, best, log_probs = (arrays[name] for name in ARRAYS)
+    ids, best = ids.astype(np.int64), best.astype(np.int64)
     if (
         len(groups) != len(lengths)
         or len(ids) != lengths.sum()
@@ -163,9 +203,3 @@ def replay(drafter: Drafter, recorded: Recorded) -> Trace:
     if trace.ids != model.text:
         raise RuntimeError("the replayed text is not the recorded one")
     return trace
-
-
-def replay_all(make: Callable[[], Drafter], texts: Iterable[Recorded]) -> list[Trace]:
-    """A drafter, made once, on every text in order."""
-    drafter = make()
-    return [replay(drafter, text) for text in texts]
