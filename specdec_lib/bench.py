@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from tqdm import tqdm
 
+from specdec_lib.conversation import as_spec_bench, prompt_of
 from specdec_lib.decode import Session, check_prompt
 from specdec_lib.drafters import DraftContext, ModelDrafter
 from specdec_lib.hf_arms import HF_METHODS, HFArm, PassWatch, can_assist
@@ -137,6 +138,10 @@ def bench(
     Then each repeat goes through the prompts, and at each prompt through all arms, another one first every time.
     After each prompt T(k) and D(1) are measured once, at the median context of its plain answer.
 
+    Where tasks are turns of Spec-Bench's questions, `answers` are the first repeat's in its format, a list a method,
+    and `specbench` its figures beside ours, over plain decoding. Earlier answers in a conversation are plain greedy
+    decoding's, the same for all methods.
+
     Returns rows (speed.results says what is in them) and, beside them, what was measured on the way. Ctrl-C after a
     whole repeat ends the run there: `interrupted` is then true and `repeats` says how many are in. ValueError for
     counts below 1, a bad method, and a draft, or a prompt with its answer, beyond the target's context.
@@ -152,7 +157,7 @@ def bench(
         raise ValueError(
             f"a draft of {longest_draft} tokens does not fit the target's context of {pair.target.context}"
         )
-    prompts = _prompts(pair, tasks, max_new_tokens)
+    prompts = _prompts(pair, tasks, max_new_tokens, progress)
     few = prompts[:WATCHED]
     total = len(arms) * (1 + len(few) + repeats * len(prompts))
     with quiet(bars=True), tqdm(total=total, desc="bench", unit="answer", disable=not progress) as bar:
@@ -167,6 +172,8 @@ def bench(
         calls, costs = _repeats(arms, pair, prompts, repeats, seed, settings, bar)
     done = 1 + calls[-1].repeat
     found = results(arms, calls, costs, watched, tasks, pair, temperature, seed)
+    if all(task.question for task in tasks):
+        found |= as_spec_bench(arms, calls, tasks, pair)
     return {
         **found,
         "n": len(tasks),
@@ -191,8 +198,11 @@ def _arm(name: str, knobs: dict, pair: Pair, settings: SamplingSettings, max_new
     return OwnArm(text, pair, settings, max_new_tokens)
 
 
-def _prompts(pair: Pair, tasks: Sequence[Task], max_new_tokens: int) -> list[list[int]]:
-    prompts = [check_prompt(pair.prompt(task.prompt), pair.target) for task in tasks]
+def _prompts(pair: Pair, tasks: Sequence[Task], max_new_tokens: int, progress: bool) -> list[list[int]]:
+    known: dict[tuple, list[int]] = {}  # answers to earlier turns, which the first bar is for
+    quick = not progress or not any(task.before for task in tasks)
+    shown = tqdm(tasks, desc="prompts", unit="prompt", disable=quick)
+    prompts = [check_prompt(prompt_of(pair, task, known, max_new_tokens), pair.target) for task in shown]
     longest = max(map(len, prompts))
     if longest + max_new_tokens > pair.target.context:
         raise ValueError(

@@ -1,6 +1,7 @@
 """Tasks to benchmark on: the pocket world's problems, or prompts from a file, some of every kind.
 
-Our own; the six kinds in data/prompts/chat.jsonl are those of Spec-Bench (Xia et al. 2024, arXiv 2401.07851).
+Our own; the six kinds in data/prompts/ are those of Spec-Bench (Xia et al. 2024, arXiv 2401.07851), whose
+question files can be read too (specbench.py).
 Left out: turning a prompt into ids (zoo.Pair.prompt).
 """
 
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specdec_lib.pocket.world import Problem, problems
+from specdec_lib.specbench import Question, group_of
 from specdec_lib.whole import check_whole
 from specdec_lib.zoo import data_folder
 
@@ -18,16 +20,21 @@ CHAT = Path("prompts") / "chat.jsonl"  # under data/: the prompts for models tha
 
 @dataclass(frozen=True)
 class Task:
-    """A prompt, the kind it is of, and for a pocket pair the problem, which can be checked."""
+    """A prompt, the kind it is of, and for a pocket pair the problem, which can be checked.
+
+    question: the row of Spec-Bench's format that it comes from; it is then one turn of it, after the turns `before`.
+    """
 
     prompt: str
     group: str
     problem: Problem | None = None
+    question: Question | None = None
+    before: tuple[str, ...] = ()
 
 
 def choose_tasks(pair: str, n: int, seed: int, file: Path | None = None) -> list[Task]:
     """n tasks, chosen by the seed: a pocket pair's held-out problems, or prompts of a file (data/prompts/chat.jsonl
-    unless given), the groups taking turns.
+    unless given), the groups taking turns. A question of several turns is chosen as one, and gives a task a turn.
 
     ValueError for n below 1, for more than the file holds, and for a file that is not a list of prompts.
     """
@@ -36,13 +43,23 @@ def choose_tasks(pair: str, n: int, seed: int, file: Path | None = None) -> list
         return [Task(problem.question, problem.family, problem) for problem in problems("test", n, seed)]
     file = file or data_folder() / CHAT
     found = read_tasks(file)
-    if n > len(found):
-        raise ValueError(f"{file} holds {len(found)} prompts, not {n}; ask for at most {len(found)}, or add some")
-    return _in_turns(found, seed)[:n]
+    first = [task for task in found if not task.before]
+    if n > len(first):
+        raise ValueError(f"{file} holds {len(first)} prompts, not {n}; ask for at most {len(first)}, or add some")
+    chosen = _in_turns(first, seed)[:n]
+    return [turn for task in chosen for turn in (turns(task.question) if task.question else [task])]
+
+
+def turns(question: Question) -> list[Task]:
+    """A task a turn."""
+    group = group_of(question.category)
+    return [Task(text, group, None, question, question.turns[:i]) for i, text in enumerate(question.turns)]
 
 
 def read_tasks(file: Path) -> list[Task]:
-    """The prompts of a JSONL file: {"prompt": "...", "group": "..."}, a line each; the group may be left out."""
+    """The prompts of a JSONL file: {"prompt": "...", "group": "..."}, a line each; the group may be left out. A line
+    with "turns" is a question of Spec-Bench's format, and gives a task a turn.
+    """
     found = []
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
@@ -55,6 +72,12 @@ def read_tasks(file: Path) -> list[Task]:
             entry = json.loads(line)
         except json.JSONDecodeError as error:
             raise ValueError(f"{file}, line {number}, is not JSON: {error}") from error
+        if isinstance(entry, dict) and "turns" in entry:
+            try:
+                found += turns(Question.of(entry))
+            except ValueError as error:
+                raise ValueError(f"{file}, line {number}: {error}") from error
+            continue
         prompt = entry.get("prompt") if isinstance(entry, dict) else None
         group = entry.get("group", "all") if isinstance(entry, dict) else None
         if not isinstance(prompt, str) or not prompt.strip() or not isinstance(group, str):

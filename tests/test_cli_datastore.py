@@ -1,4 +1,4 @@
-"""`specdec datastore`: texts, lines of JSON and pocket problems become a datastore; bad input is named; progress is quiet.
+"""`specdec datastore`: texts, lines of JSON and pocket problems become a datastore; bad input is named.
 Follows specdec_lib/cli/datastore.py and corpus.py.
 Left out: what is looked up (test_rest.py).
 """

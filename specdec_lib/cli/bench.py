@@ -36,8 +36,8 @@ def bench(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help='Prompts, {"prompt": ..., "group": ...} a line. Default: held-out problems for a pocket pair, '
-            "data/prompts/chat.jsonl else.",
+            help='Prompts, {"prompt": ..., "group": ...} a line, or questions in Spec-Bench\'s format. Default: '
+            "held-out problems for a pocket pair, data/prompts/chat.jsonl else.",
         ),
     ] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
@@ -55,6 +55,10 @@ def bench(
         bool,
         typer.Option("--compile", help="Compile the draft's steps, in this library's methods (needs a C++ compiler)."),
     ] = False,
+    answers: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write every method's answers there, in Spec-Bench's format."),
+    ] = None,
     json_file: JsonOption = None,
 ) -> None:
     """Time methods side by side on the same prompts, with what the formulas predict and what explains the difference.
@@ -62,16 +66,22 @@ def bench(
     Everything else on the machine should be quiet. Ctrl-C keeps the repeats that are whole.
     """
     writable(json_file)
+    if answers is not None and not answers.is_dir():
+        raise ValueError(f"cannot write answers to {answers}: there is no such folder")
     from specdec_lib.bench import bench as run
     from specdec_lib.bench import plan
     from specdec_lib.provenance import write_results
     from specdec_lib.sampling import SamplingSettings
+    from specdec_lib.specbench import write_rows
+    from specdec_lib.specbench_figures import table as compared
     from specdec_lib.speed import name_of, table
     from specdec_lib.tasks import choose_tasks
 
     SamplingSettings(temperature)  # bad values are refused now, before models are loaded
     plan(methods, gamma, temperature, pair)
     chosen = choose_tasks(pair, n, seed, tasks)
+    if answers is not None and not all(task.question for task in chosen):
+        raise ValueError("--answers needs --tasks with questions in Spec-Bench's format")
     models = load(pair)
     say_how(models)
     if compile_draft:
@@ -81,6 +91,11 @@ def bench(
         max_new_tokens = POCKET_TOKENS if chosen[0].problem else OTHER_TOKENS
     found = run(models, chosen, methods, seed, temperature, gamma, max_new_tokens, repeats, sys.stderr.isatty())
     print(table(found))
+    given = found.pop("answers", {})
+    if "specbench" in found:
+        print("\n" + compared(found["specbench"]))
+    for method, rows in given.items() if answers is not None else ():
+        write_rows(answers / f"{method.replace(':', '-')}.jsonl", rows)
     if json_file is not None:
         rows = found.pop("rows")
         arguments = {
