@@ -15,6 +15,7 @@ from specdec_lib.cli import (  # noqa: F401
     experiment,
     gain,
     generate,
+    judge,
     knobs,
     models,
     record,

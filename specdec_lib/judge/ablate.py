@@ -51,7 +51,11 @@ class Bench:
         test = self.test.hidden[layer].double()
         if settings.normed:
             test = test / test.square().mean(dim=-1, keepdim=True).sqrt()
-        return {"trained_on": int(chosen.sum()), "wrong_trained_on": int((~labels).sum()), **self.figures(test @ weight + bias)}
+        return {
+            "trained_on": int(chosen.sum()),
+            "wrong_trained_on": int((~labels).sum()),
+            **self.figures(test @ weight + bias),
+        }
 
     def figures(self, logits: torch.Tensor) -> dict:
         row = quality(torch.sigmoid(logits), self.test, self.pair)
@@ -134,4 +138,21 @@ def _mlp(b: Bench) -> dict:
 
     solver.step(loss)
     with torch.inference_mode():
-        return {"trained_on": len(right), "wrong_trained_on": int((~right).sum()), **b.figures(logits(b.test.hidden[b.last]))}
+        return {
+            "trained_on": len(right),
+            "wrong_trained_on": int((~right).sum()),
+            **b.figures(logits(b.test.hidden[b.last])),
+        }
+
+
+def table(rows: Sequence[dict]) -> str:
+    """The rows as text."""
+    heads = f"{'AUC':>6s} {'digits':>7s} {'right kept at 5 % wrong':>24s} {'trained on':>11s} {'wrong':>6s}"
+    lines = [f"{'changed':45s} {heads}"]
+    for row in rows:
+        digits = "n/a" if row["auc_digits"] is None else f"{row['auc_digits']:.3f}"
+        lines.append(
+            f"{row['changed'] + ': ' + row['to']:45s} {row['auc']:6.3f} {digits:>7s} {row['right_kept_at_5']:24.3f} "
+            f"{row['trained_on']:11d} {row['wrong_trained_on']:6d}"
+        )
+    return "\n".join(lines)

@@ -103,8 +103,13 @@ def _chunk(pair: Pair, tasks: Sequence[Problem], start: int, seed: int) -> list[
         rng = random.Random(f"corrupted-{seed}-{start + i}")
         for _ in range(CORRUPTED):
             wrong = _ids(pair, corrupted(problem, write_answer(problem, rng, any_wording(rng)), rng))
-            found.append(marked(pair, problem, wrong, WRITERS[-1]))
+            found.append(wrong_token_only(marked(pair, problem, wrong, WRITERS[-1])))
     return found
+
+
+def wrong_token_only(answer: LabelledAnswer) -> LabelledAnswer:
+    """The answer with its right tokens dropped: whole answers bring enough of those."""
+    return LabelledAnswer(answer.prompt, answer.ids, answer.marks.replace(RIGHT, DROPPED), answer.writer)
 
 
 def any_wording(rng: random.Random) -> Style:
@@ -136,6 +141,12 @@ def marked(pair: Pair, problem: Problem, ids: Sequence[int], writer: str) -> Lab
     return LabelledAnswer(problem.question, tuple(ids), "".join(_MARKS[label] for label in labels), writer)
 
 
-def negatives_only(answer: LabelledAnswer) -> LabelledAnswer:
-    """The answer with its right tokens dropped."""
-    return LabelledAnswer(answer.prompt, answer.ids, answer.marks.replace(RIGHT, DROPPED), answer.writer)
+def counted(answers: Sequence[LabelledAnswer]) -> str:
+    """How many answers and marks of each writer, as text."""
+    lines = [f"{'writer':16s} {'answers':>8s} {'right':>8s} {'wrong':>6s} {'dropped':>8s}"]
+    for writer in [*sorted({a.writer for a in answers}), "all"]:
+        mine = [a.marks for a in answers if writer in (a.writer, "all")]
+        right, wrong = (sum(marks.count(mark) for marks in mine) for mark in (RIGHT, WRONG))
+        dropped = sum(map(len, mine)) - right - wrong
+        lines.append(f"{writer:16s} {len(mine):8d} {right:8d} {wrong:6d} {dropped:8d}")
+    return "\n".join(lines)

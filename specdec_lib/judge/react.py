@@ -7,6 +7,7 @@ Left out: training a head from this; sixty answers are too few.
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,57 +23,76 @@ from specdec_lib.stats import share_interval
 from specdec_lib.zoo import Pair
 
 QUESTIONS = Path("judge") / "react.jsonl"  # under data/
-LONGEST = 40  # tokens of an answer in which the known word must come
+LONGEST = 30  # tokens of an answer, in which the known word must come
 L2 = 0.1  # on standardised weights: few answers, wide states
 
 
 @dataclass(frozen=True)
 class Question:
+    """answer: the word that a right answer holds. Two of a kind may exchange theirs: each is wrong for the other."""
+
+    kind: str
     question: str
     answer: str
 
 
-def read_questions(file: Path | None = None) -> list[tuple[Question, Question]]:
-    """Pairs of questions whose answers may be exchanged. ValueError for a file of another form."""
+def read_questions(file: Path | None = None) -> list[Question]:
+    """The bundled questions, or a file's: {"kind", "question", "answer"}, a line each. ValueError for another form."""
     file = file or data_folder() / QUESTIONS
     try:
-        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        return [(Question(**first), Question(**second)) for first, second in rows]
+        return [Question(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
     except (ValueError, TypeError) as error:
-        raise ValueError(f'{file} must hold [{{"question", "answer"}}, the same again] a line: {error}') from error
+        raise ValueError(f'{file} must hold {{"kind", "question", "answer"}}, a line each: {error}') from error
 
 
-def react(pair: Pair, questions: list[tuple[Question, Question]], progress: bool = False) -> dict:
-    """rows: one a layer, and one for the target's own log-probability of the word.
+def react(pair: Pair, questions: Sequence[Question], progress: bool = False) -> dict:
+    """rows: one a layer, and one for the target's own log-probability of the word, which knows by construction: the
+    right word is what the target itself said.
 
     auc: right over wrong words, each scored by a probe that has not seen its pair. told_apart: share of answers in
-    which the right word scores above the wrong one, with a 95 % interval over answers. pairs: how many the model
-    knows both answers of; known, asked: questions. ValueError where it knows fewer than four pairs.
+    which the right word scores above the wrong one, with a 95 % interval. known: the questions that are used, two of
+    a kind after each other; asked: how many there are. ValueError for fewer than four pairs.
     """
-    known = []
-    asked = tqdm(questions, desc="questions", disable=not progress)
-    for two in asked:
-        begun = [_beginning(pair, question) for question in two]
-        if None not in begun:
-            known.append([(q, text) for q, text in zip(two, begun, strict=True)])
-    if len(known) < 4:
-        raise ValueError(f"this model knows both answers of {len(known)} pairs only; a probe needs at least 4")
-    answers = [answer for two in known for answer in _answers(pair, two)]
+    said = [_beginning(pair, q) for q in tqdm(questions, desc="questions", disable=not progress)]
+    pairs = in_pairs([(q, text) for q, text in zip(questions, said, strict=True) if text is not None])
+    if len(pairs) < 4:
+        raise ValueError(f"of these questions this model answers {len(pairs)} pairs; a probe needs at least 4")
+    answers = [answer for two in pairs for answer in _answers(pair, two)]
     layers = sorted({round(last_layer(pair) * i / 6) for i in range(7)})
     found = features(pair, answers, layers)
-    chosen = torch.tensor([mark != DROPPED for mark in found.marks])
-    found = found.rows(chosen)
+    found = found.rows(torch.tensor([mark != DROPPED for mark in found.marks]))
     right = torch.tensor([mark == RIGHT for mark in found.marks])
     of_pair = torch.arange(len(right)) // 4
     rows = [_row("log-probability", None, found.log_probs, right)]
-    for layer in tqdm(layers, desc="layers", disable=not progress):
+    for layer in layers:
         scores = torch.zeros(len(right), dtype=torch.float64)
-        for i in of_pair.unique():
+        for i in range(len(pairs)):
             mine = of_pair == i
             weight, bias = fit(found.hidden[layer][~mine], right[~mine], Settings(l2=L2))
             scores[mine] = found.hidden[layer][mine].double() @ weight + bias
         rows.append(_row("probe", layer, scores, right))
-    return {"rows": rows, "pairs": len(known), "known": [q.question for two in known for q, _ in two]}
+    return {"rows": rows, "asked": len(questions), "known": [q.question for two in pairs for q, _ in two]}
+
+
+def in_pairs(known: Sequence[tuple[Question, str]]) -> list[list[tuple[Question, str]]]:
+    """Two of a kind, in order, each question once; one that is left over is left out."""
+    kinds: dict[str, list] = {}
+    for entry in known:
+        kinds.setdefault(entry[0].kind, []).append(entry)
+    return [members[i : i + 2] for members in kinds.values() for i in range(0, len(members) - 1, 2)]
+
+
+def table(result: dict) -> str:
+    """The result as text."""
+    lines = [
+        f"{len(result['known'])} of {result['asked']} questions known, in pairs",
+        f"{'':22s} {'AUC':>6s} {'told apart':>11s}",
+    ]
+    for row in result["rows"]:
+        name = row["what"] if row["layer"] is None else f"probe, layer {row['layer']}"
+        low, high = row["told_apart_interval"]
+        lines.append(f"{name:22s} {row['auc']:6.3f} {row['told_apart']:11.2f}  (95 % interval {low:.2f} to {high:.2f})")
+    return "\n".join(lines)
 
 
 def _row(what: str, layer: int | None, scores: torch.Tensor, right: torch.Tensor) -> dict:

@@ -5,6 +5,8 @@ ours, since the paper's own are not known.
 Left out: the choice of delta, which needs decoded answers (tune.py).
 """
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,13 +69,46 @@ def fit(hidden: torch.Tensor, right: torch.Tensor, settings: Settings) -> tuple[
     return weight, float(found[-1] - weight @ mean)
 
 
-def train(
-    pair: Pair, answers: list[LabelledAnswer], settings: Settings | None = None, progress: bool = False, made=None
-) -> JudgeHead:
-    """A head for this pair's target, from labelled answers."""
+def fit_and_measure(
+    pair: Pair,
+    answers: Sequence[LabelledAnswer],
+    test: Sequence[LabelledAnswer] | None = None,
+    made: dict | None = None,
+    settings: Settings | None = None,
+    progress: bool = False,
+) -> tuple[JudgeHead, dict]:
+    """A head from all answers, and the figures of `quality` on test.
+
+    Without test a fifth of the questions is held out, the figures are those of a head that has not seen it, and the
+    head that is returned has seen all.
+    """
     settings = settings or Settings()
-    layer = settings.layer or last_layer(pair)
-    return head_from(pair, features(pair, answers, [layer], progress), settings, made)
+    found = features(pair, answers, [settings.layer or last_layer(pair)], progress)
+    if test is not None:
+        head = head_from(pair, found, settings)
+        figures = measured(pair, head, test, progress)
+    else:
+        held = torch.tensor([is_held_out(a.prompt) for a in answers])[found.answer]
+        figures = _figures(pair, head_from(pair, found.rows(~held), settings), found.rows(held))
+        head = head_from(pair, found, settings)
+    chosen, right = used(found.marks)
+    figures |= {"trained_on": int(chosen.sum()), "wrong_trained_on": int((~right).sum())}
+    head.made = {**(made or {}), "settings": vars(settings), "quality": figures}
+    return head, figures
+
+
+def is_held_out(prompt: str) -> bool:
+    """A fifth of all prompts, by a hash of the prompt."""
+    return hashlib.sha256(prompt.encode()).digest()[0] % 5 == 0
+
+
+def measured(pair: Pair, head: JudgeHead, answers: Sequence[LabelledAnswer], progress: bool = False) -> dict:
+    """The figures of `quality` for a head on labelled answers."""
+    return _figures(pair, head, features(pair, answers, [head.layer], progress))
+
+
+def _figures(pair: Pair, head: JudgeHead, found: Features) -> dict:
+    return quality(head.scores(found.hidden[head.layer]), found, pair)
 
 
 def head_from(pair: Pair, found: Features, settings: Settings, made: dict | None = None) -> JudgeHead:
@@ -148,3 +183,17 @@ def digit_tokens(ids: torch.Tensor, pair: Pair) -> torch.Tensor:
     """(tokens,) bool: tokens that read as a number."""
     kinds = {int(i): pair.tokenizer.decode([int(i)]).strip().isdigit() for i in ids.unique()}
     return torch.tensor([kinds[i] for i in ids.tolist()])
+
+
+def described(figures: dict) -> str:
+    """The figures of `quality` as text."""
+    lines = []
+    if "trained_on" in figures:
+        lines.append(f"trained on {figures['trained_on']} tokens, {figures['wrong_trained_on']} of them wrong")
+    lines.append(f"measured on {figures['tokens']} tokens, {figures['wrong']} of them wrong")
+    for key, name in (("auc", "AUC, all tokens"), ("auc_digits", "AUC, digits")):
+        interval = figures[f"{key}_interval"]
+        between = f"  (95 % interval {interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
+        lines.append(f"{name:18s} " + ("n/a" if figures[key] is None else f"{figures[key]:.3f}{between}"))
+    lines.append(f"{'calibration error':18s} {figures['calibration_error']:.3f}")
+    return "\n".join(lines)

@@ -14,7 +14,7 @@ from specdec_lib.drafters import ModelDrafter
 from specdec_lib.evaluate import Answer, answers
 from specdec_lib.judge.head import JudgeHead
 from specdec_lib.pocket.world import problems
-from specdec_lib.stats import share_interval, totals_interval
+from specdec_lib.stats import paired_interval, share_interval, totals_interval
 from specdec_lib.verifiers.judge import Judge
 from specdec_lib.zoo import Pair
 
@@ -35,7 +35,7 @@ def in_the_loop(
 ) -> list[dict]:
     """A row a delta, the last one being 1: the standard rule. kept, accuracy, any_wrong, with 95 % intervals.
 
-    accuracy_minus_target, over the same problems, with a paired bootstrap interval. Greedy.
+    accuracy_minus_target, over the same problems, with a paired interval. Greedy.
     """
     tasks = problems(split, n, seed)
     found: dict[float, list[Answer]] = {}
@@ -46,7 +46,7 @@ def in_the_loop(
 
 def _row(delta: float, mine: list[Answer], standard: list[Answer]) -> dict:
     right = [a.marking.final_right for a in mine]
-    difference = [[r - s.marking.final_right, 1] for r, s in zip(right, standard, strict=True)]
+    target = [s.marking.final_right for s in standard]
     rounds = [[sum(len(r.path) for r in a.trace.rounds), len(a.trace.rounds)] for a in mine]
     return {
         "delta": delta,
@@ -55,8 +55,8 @@ def _row(delta: float, mine: list[Answer], standard: list[Answer]) -> dict:
         "kept_interval": totals_interval(rounds, lambda kept, n: kept / n),
         "accuracy": sum(right) / len(right),
         "accuracy_interval": share_interval(sum(right), len(right)),
-        "accuracy_minus_target": sum(d for d, _ in difference) / len(difference),
-        "accuracy_minus_target_interval": totals_interval(difference, lambda d, n: d / n),
+        "accuracy_minus_target": (sum(right) - sum(target)) / len(right),
+        "accuracy_minus_target_interval": paired_interval(right, target),
         "any_wrong": sum(a.marking.any_wrong for a in mine) / len(mine),
     }
 
@@ -65,3 +65,17 @@ def chosen_delta(rows: Sequence[dict]) -> float:
     """The delta that keeps most among those that lose at most ALLOWED_LOSS of accuracy (1 always is one of them)."""
     fit = [row for row in rows if row["accuracy_minus_target"] >= -ALLOWED_LOSS - 1e-9]
     return max(fit, key=lambda row: row["kept"])["delta"]
+
+
+def table(rows: Sequence[dict]) -> str:
+    """The rows as text."""
+    heads = ("delta", "kept", "accuracy %", "beside target", "95 % interval", "any wrong %")
+    lines = ["".join(f"{head:>15s}" for head in heads)]
+    for row in rows:
+        low, high = (100 * bound for bound in row["accuracy_minus_target_interval"])
+        cells = (
+            f"{row['delta']:g}", f"{row['kept']:.2f}", f"{100 * row['accuracy']:.1f}",
+            f"{100 * row['accuracy_minus_target']:+.1f}", f"{low:+.1f} to {high:+.1f}", f"{100 * row['any_wrong']:.1f}",
+        )  # fmt: skip
+        lines.append("".join(f"{cell:>15s}" for cell in cells))
+    return "\n".join(lines)
