@@ -142,20 +142,29 @@ def share_table(texts: Sequence[ScoredText]) -> list[dict]:
     return [{"a token of the draft is": kind, "times": kinds.count(kind)} for kind in words]
 
 
+def rejected_tokens(texts: Sequence[ScoredText]) -> tuple[list[float], list[float], list[bool]]:
+    """The tokens up to the first error that exact match rejects: log10 of p(x) / max p, the head's logit, right."""
+    gaps, logits, right = [], [], []
+    for text in texts:
+        for i, kind in enumerate(alignment(text)):
+            if kind in (OTHER_WORDS, WRONG_REJECTED):
+                gaps.append((text.log_prob[i] - text.log_max[i]) / math.log(10))
+                logits.append(text.judge[i])
+                right.append(kind == OTHER_WORDS)
+    return gaps, logits, right
+
+
 def draw_two_rulers(texts: Sequence[ScoredText]) -> Figure:
     """The tokens that exact match rejects, right and wrong ones, on two scales: p(x) / max p, and the head's logit."""
     fig, axes = plt.subplots(1, 2, figsize=(11, 3.2), layout="constrained", sharey=True)
-    found = {OTHER_WORDS: [], WRONG_REJECTED: []}
-    for text in texts:
-        for i, kind in enumerate(alignment(text)):
-            if kind in found:
-                found[kind].append(((text.log_prob[i] - text.log_max[i]) / math.log(10), text.judge[i]))
-    for height, (kind, colour) in enumerate(((OTHER_WORDS, "accepted"), (WRONG_REJECTED, "rejected"))):
-        spread = [height + 0.3 * math.sin(2.4 * i) for i in range(len(found[kind]))]  # so that dots do not hide others
-        for ax, values in zip(axes, zip(*found[kind], strict=True), strict=True):
-            ax.scatter(values, spread, s=18, alpha=0.45 if kind == OTHER_WORDS else 0.9, color=COLOURS[colour], lw=0)
+    *rulers, right = rejected_tokens(texts)
+    for ax, values in zip(axes, rulers, strict=True):
+        for height, (wanted, colour) in enumerate(((True, "accepted"), (False, "rejected"))):
+            x = [value for value, is_right in zip(values, right, strict=True) if is_right == wanted]
+            spread = [height + 0.3 * math.sin(2.4 * i) for i in range(len(x))]  # so that dots do not hide others
+            ax.scatter(x, spread, s=18, alpha=0.45 if wanted else 0.9, color=COLOURS[colour], lw=0)
     axes[0].set(
-        xlabel="log10 of p(x) / max p: how likely, one row before", title="How likely the target found it",
+        xlabel="log10 of p(x) / max p, one row before", title="How likely the target found it",
         yticks=[0, 1], yticklabels=["right,\nrejected", "wrong,\nrejected"], ylim=(-0.6, 1.6),
     )  # fmt: skip
     axes[1].set(xlabel="the head's logit, own row", title="What its state says once it is read")

@@ -120,6 +120,8 @@ def test_the_reading_by_hand():
     assert (standard.wrong_in_run, standard.wrong_accepted, standard.texts) == (0, 0, 2)
     lax = read_knob(texts, "topk", 3)
     assert (lax.kept_run, lax.kept_round, lax.wrong_in_run, lax.wrong_accepted) == (4, 3.5, 0.5, 0.5)
+    stopped = read_knob(texts, "judge", 0.5)
+    assert (stopped.kept_run, stopped.wrong_in_run) == (2, 0), "the run that ends at the wrong token does not hold it"
     behind = make_text(labels=["right", "right", "right", "wrong"])
     reading = read_knob([behind], "topk", 1)
     assert (reading.wrong_in_run, reading.wrong_accepted) == (0, 1), "let through, but behind a rejection"

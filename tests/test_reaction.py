@@ -83,6 +83,11 @@ def test_the_projection_shows_every_token_in_the_colour_of_its_label():
     ]
 
 
+def test_rejected_tokens_are_those_up_to_the_first_error():
+    gaps, logits, right = reaction.rejected_tokens([TEXT, make_text("rw", [5, 0])])
+    assert gaps == pytest.approx([-2, -2, -2]) and (logits, right) == ([1, 2, 0], [True, False, True])
+
+
 def test_both_rulers_hold_the_rejected_tokens_alone():
     likelihood, head = reaction.draw_two_rulers([TEXT, TEXT]).axes
     right, wrong = likelihood.collections
