@@ -109,7 +109,8 @@ def test_a_worked_example():
 
 def test_nothing_lies_deeper_than_the_room_and_equal_tokens_are_one_node():
     twice = buy(0, lambda path: [(1, 0.9), (1, 0.2), (2, 0.5)], Same(), PriceList(FLAT), 2)
-    assert sorted(map(tuple, (paths(twice)))) == [(1,), (1, 1), (1, 2), (2,), (2, 1), (2, 2)]
+    assert twice.offers[0] == [(1, 0.9), (2, 0.5)]
+    assert sorted(map(tuple, paths(twice))) == [(1,), (1, 1), (1, 2), (2,), (2, 1), (2, 2)]
     assert len(buy(0, chain_of(0.9), Same(), PriceList(FLAT), 0).tokens) == 1
 
 
