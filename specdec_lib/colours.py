@@ -30,5 +30,10 @@ COLOURS = {
     "csd-rate": "#DDCC77",
     "csd-memory": "#88CCEE",
     "csd-gate": "#BBCC33",
+    "pld": "#EE7733",
+    "rest": "#004488",
+    "lookahead": "#BB5566",
+    "recycling": "#228833",
+    "suffix": "#AA3377",
     "paper": "#000000",
 }
