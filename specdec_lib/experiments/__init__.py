@@ -20,6 +20,7 @@ NAMES = (
     "next-next",
     "retrieval",
     "index-cost",
+    "drafting-cost",
 )
 
 
