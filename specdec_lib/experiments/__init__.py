@@ -17,6 +17,7 @@ NAMES = (
     "pass-times",
     "errors",
     "truncation",
+    "calibration",
     "next-next",
     "retrieval",
     "index-cost",
