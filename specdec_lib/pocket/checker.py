@@ -6,7 +6,7 @@ Left out: judging an answer in other words than the world's; such a token is wro
 
 from dataclasses import dataclass
 
-from specdec_lib.pocket.world import EOS, MARKERS, Part, Problem, answer_parts
+from specdec_lib.pocket.world import EOS, FINAL, MARKERS, Part, Problem, answer_parts
 
 RIGHT, WRONG, CORRECTED, AFTER = "right", "wrong", "corrected", "after"
 
@@ -56,11 +56,11 @@ class Walker:
         self.left = left
         return True
 
-    def result_here(self) -> int | None:
-        """The index of the result being written or just written, if any."""
+    def number_here(self) -> int | None:
+        """The index of the number being written or just written, if any."""
         for i in (self.i, self.i - 1):
             inside = i == self.i or (self.i < len(self.parts) and not self.begun)
-            if 0 <= i < len(self.parts) and self.parts[i].kind == "result" and inside:
+            if 0 <= i < len(self.parts) and self.parts[i].kind in ("result", "number") and inside:
                 return i
         return None
 
@@ -95,19 +95,19 @@ def mark_next(problem: Problem, prefix: list[str], token: str) -> str:
 
 
 def _correction(walker: Walker, tokens: list[str], i: int) -> int | None:
-    """If the wrong token at i belongs to a result that is announced as wrong at once, go back to that result.
+    """If the wrong token at i belongs to a number that is announced as wrong at once, go back to that number.
 
     Returns the position after the announcement (", wait,"), or None.
     """
-    result = walker.result_here()
-    if result is None or (not _digit(tokens[i]) and walker.i != result):  # a whole right number needs no correction
+    written = walker.number_here()
+    if written is None or (not _digit(tokens[i]) and walker.i != written):  # a whole right number needs no correction
         return None
     end = i
     while end < len(tokens) and _digit(tokens[end]):
         end += 1
     if len(tokens) < end + 3 or tokens[end] != "," or tokens[end + 1] not in MARKERS or tokens[end + 2] != ",":
         return None
-    walker.back_to(result)
+    walker.back_to(written)
     return end + 3
 
 
@@ -117,9 +117,9 @@ def _digit(token: str) -> bool:
 
 def final_number(tokens: list[str]) -> int | None:
     """The number after the last ####, or None."""
-    if " ####" not in tokens:
+    if FINAL not in tokens:
         return None
-    at = len(tokens) - tokens[::-1].index(" ####")
+    at = len(tokens) - tokens[::-1].index(FINAL)
     digits = ""
     while at < len(tokens) and _digit(tokens[at]) and (not digits or not tokens[at].startswith(" ")):
         digits += tokens[at].strip()

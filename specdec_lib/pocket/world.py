@@ -4,14 +4,17 @@ Our own (no paper): it makes the gap that Judge Decoding and CSD are about measu
 Left out: marking an answer (checker.py), turning text into ids (tokenizer.py), training (train.py).
 
 A problem is a start value and two to four operations on it. Its worked answer is a list of `Part`s: fixed
-tokens, slots (two right wordings, A and B) and results (a number that had to be computed). A `Style` says how
+tokens, slots (two right wordings, A and B), results (a number that had to be computed) and numbers (one that had
+to be copied, from the question or from above). A `Style` says how
 often a writer uses wording B in each slot and how often it slips. The target's and the draft's styles lean
-opposite ways, so the draft is often right in other words.
+opposite ways, so the draft is often right in other words. A slip is a wrong number: a result computed wrong, or a
+number copied wrong.
 """
 
 import hashlib
 import random
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 EOS = "</s>"
@@ -63,18 +66,23 @@ SLOTS = {
 }
 OPERATOR_SLOT = {"+": "plus", "-": "minus", "*": "times"}
 MARKERS = (" wait", " no")  # how a noticed slip is announced: "= 18, wait, 19"
+FINAL = " ####"  # stands before the final number
 
 
 @dataclass(frozen=True)
 class Style:
     """How a writer writes: the share of wording B in each slot, and the share of answers with a slip.
 
-    noticed: a wrong result put right at once. unnoticed: a wrong result that the rest of the answer builds on.
+    noticed: a wrong result put right at once. miscopied: another number written wrong and put right at once.
+    unnoticed: a wrong result that the rest of the answer builds on. An answer has one slip at most.
+    drilled: the share of a drill's sums with a wrong result put right at once.
     """
 
     share_of_b: dict = field(hash=False)
     noticed: float = 0.0
+    miscopied: float = 0.0
     unnoticed: float = 0.0
+    drilled: float = 0.0
 
 
 # Shares spread over two orders of magnitude: no single probability threshold separates a rare right wording
@@ -87,10 +95,13 @@ SPREAD_SHARES = {
     "unit": 0.003,
 }  # fmt: skip
 STYLES = {
-    "target": Style(SPREAD_SHARES, noticed=0.10, unnoticed=0.12),
-    "uniform": Style(dict.fromkeys(SLOTS, 0.12), noticed=0.10, unnoticed=0.0),
+    "target": Style(SPREAD_SHARES, noticed=0.10, miscopied=0.06, unnoticed=0.10),
+    "uniform": Style(dict.fromkeys(SLOTS, 0.12), noticed=0.10, miscopied=0.06),
+    "proofreader": Style(
+        SPREAD_SHARES, noticed=0.50, miscopied=0.45, drilled=0.4
+    ),  # read for a while, to learn to notice a slip
     "draft": Style(dict.fromkeys(SLOTS, 0.87)),
-    "silent": Style(SPREAD_SHARES, noticed=0.0, unnoticed=0.22),  # for a judge's ablation: as target, never put right
+    "silent": Style(SPREAD_SHARES, unnoticed=0.26),  # for an ablation: as many slips as target, none put right
 }
 
 
@@ -139,7 +150,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of an answer. kind: "fixed" (one wording), "slot" (two), "result" (a computed number).
+    """A piece of an answer. kind: "fixed" (one wording), "slot" (two), "result" (a computed number), "number" (a copied
+    one; the final number is fixed).
 
     options: the token tuples that are right here. name: the slot's name, or "" otherwise. step: for a result,
     the step that computes it.
@@ -282,7 +294,7 @@ def answer_parts(p: Problem, values: tuple[int, ...] | None = None) -> list[Part
         write(f" {values[i]}{{{OPERATOR_SLOT[step.operation]}}} {step.operand}{{equals}}")
         parts.append(Part("result", (tuple(tokens_of(number(values[i + 1]))),), step=i))
         write(".{now}" + _answer_state(p, values[i + 1]) + ".")
-    write("{end}" + _answer_end(p, values[-1]) + f".{{close}} {values[-1]}. #### {values[-1]}")
+    write("{end}" + _answer_end(p, values[-1]) + f".{{close}} {values[-1]}.{FINAL} {values[-1]}")
     parts.append(Part("fixed", ((EOS,),)))
     return parts
 
@@ -296,9 +308,20 @@ def _writer(parts: list[Part], p: Problem):
                 wordings = (first or f" {p.unit}", second)
                 parts.append(Part("slot", tuple(tuple(tokens_of(w)) for w in wordings), slot))
             else:
-                parts.extend(Part("fixed", ((token,),)) for token in tokens_of(piece))
+                parts.extend(_words(tokens_of(piece)))
 
     return write
+
+
+def _words(tokens: list[str]) -> Iterator[Part]:
+    """Tokens with one wording as parts, one a word; the digits of a number are one part."""
+    i, final = 0, False
+    while i < len(tokens):
+        end, is_number = i + 1, tokens[i].strip().isdigit() and not final
+        while is_number and end < len(tokens) and tokens[end].isdigit():
+            end += 1
+        yield Part("number" if is_number else "fixed", (tuple(tokens[i:end]),))
+        i, final = end, final or tokens[i] == FINAL
 
 
 def _answer_opening(p: Problem) -> str:
@@ -360,25 +383,35 @@ def slip(rng: random.Random, value: int) -> int:
     return rng.choice([w for w in wrong if 1 <= w <= 99])
 
 
+def miscopy(rng: random.Random, value: int) -> int:
+    """A plausible slip in copying: its first digit alone, or a wrong value as `slip` has it."""
+    return value // 10 if value >= 10 and rng.random() < 0.25 else slip(rng, value)
+
+
 def write_answer(p: Problem, rng: random.Random, style: Style) -> list[str]:
     """One answer as tokens, ending in EOS, in a style: wording B with its share, slips with theirs."""
-    values, noticed, wrong = list(p.values), -1, 0
-    draw = rng.random()
+    draw, values, kind = rng.random(), p.values, None
     if draw < style.noticed:
-        noticed = rng.randrange(len(p.steps))
-        wrong = slip(rng, values[noticed + 1])
-    elif draw < style.noticed + style.unnoticed:
+        kind = "result"
+    elif draw < style.noticed + style.miscopied:
+        kind = "number"
+    elif draw < style.noticed + style.miscopied + style.unnoticed:
         values = _believed(p, rng)
+    parts = answer_parts(p, tuple(values))
+    slipped = rng.choice([i for i, part in enumerate(parts) if part.kind == kind]) if kind else None
     tokens: list[str] = []
-    for part in answer_parts(p, tuple(values)):
-        if part.kind == "slot":
-            tokens += part.options[rng.random() < style.share_of_b[part.name]]
-        elif part.kind == "result" and part.step == noticed:
-            marker = MARKERS[rng.random() < style.share_of_b["close"]]
-            tokens += [*tokens_of(number(wrong)), ",", marker, ",", *part.options[0]]
-        else:
-            tokens += part.options[0]
+    for i, part in enumerate(parts):
+        if i == slipped:
+            value = int("".join(part.options[0]))
+            tokens += _noticed(rng, style, slip(rng, value) if kind == "result" else miscopy(rng, value))
+        b = part.kind == "slot" and rng.random() < style.share_of_b[part.name]
+        tokens += part.options[b]
     return tokens
+
+
+def _noticed(rng: random.Random, style: Style, wrong: int) -> list[str]:
+    """A wrong number, and the words that take it back."""
+    return [*tokens_of(number(wrong)), ",", MARKERS[rng.random() < style.share_of_b["close"]], ","]
 
 
 def _believed(p: Problem, rng: random.Random) -> list[int]:
@@ -398,7 +431,7 @@ DRILL = "how many?"  # the prompt of a drill
 
 
 def write_drill(rng: random.Random, style: Style, sums: int = 18) -> list[str]:
-    """Sums alone, as tokens ending in EOS, in a style's wordings and without slips: much arithmetic in few tokens."""
+    """Sums alone, as tokens ending in EOS, in a style's wordings: much arithmetic in few tokens."""
     tokens: list[str] = []
     while sums:
         step, value = Step(operation := rng.choice(OPERATIONS), _operand(rng, operation)), rng.randint(1, 99)
@@ -407,6 +440,9 @@ def write_drill(rng: random.Random, style: Style, sums: int = 18) -> list[str]:
             operator, equals = (
                 SLOTS[s][rng.random() < style.share_of_b[s]] for s in (OPERATOR_SLOT[operation], "equals")
             )
-            tokens += tokens_of(f" {value}{operator} {step.operand}{equals} {result}.")
+            tokens += tokens_of(f" {value}{operator} {step.operand}{equals}")
+            if rng.random() < style.drilled:
+                tokens += _noticed(rng, style, slip(rng, result))
+            tokens += tokens_of(f" {result}.")
             sums -= 1
     return [*tokens, EOS]

@@ -162,10 +162,11 @@ def test_written_slips_are_marked_as_the_writer_meant_them():
     kinds = set()
     for _ in range(400):
         problem = make_problem(rng, "train")
-        noticed = write_answer(problem, rng, Style(dict.fromkeys(SLOTS, 0.3), noticed=1.0))
-        marking = mark(problem, noticed)
-        assert marking.labels.count(WRONG) == 1 and CORRECTED in marking.labels and AFTER not in marking.labels
-        assert marking.final_right and set(noticed) & set(MARKERS)
+        for slips in ({"noticed": 1.0}, {"miscopied": 1.0}):
+            noticed = write_answer(problem, rng, Style(dict.fromkeys(SLOTS, 0.3), **slips))
+            marking = mark(problem, noticed)
+            assert marking.labels.count(WRONG) == 1 and CORRECTED in marking.labels and AFTER not in marking.labels
+            assert marking.final_right and set(noticed) & set(MARKERS)
         unnoticed = mark(problem, write_answer(problem, rng, Style(dict.fromkeys(SLOTS, 0.3), unnoticed=1.0)))
         assert unnoticed.labels.count(WRONG) == 1 and CORRECTED not in unnoticed.labels and unnoticed.labels[0] != WRONG
         kinds.add(unnoticed.final_right)

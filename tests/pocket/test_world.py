@@ -17,8 +17,10 @@ from specdec_lib.pocket.world import (
     SPLITS,
     SPREAD_SHARES,
     STYLES,
+    Style,
     answer_parts,
     make_problem,
+    miscopy,
     problems,
     split_of,
     tokens_of,
@@ -95,7 +97,7 @@ def test_writers_follow_their_shares_and_slip_as_often_as_they_should():
         counts.setdefault("end", []).append(" finally" in tokens)
     assert abs(mean(counts["open"]) - style.share_of_b["open"]) < 0.03
     assert abs(mean(counts["end"]) - style.share_of_b["end"]) < 0.02
-    assert abs(noticed / 3000 - style.noticed) < 0.025
+    assert abs(noticed / 3000 - style.noticed - style.miscopied) < 0.025
 
 
 def test_drills_are_right_sums_in_the_writers_wordings():
@@ -109,6 +111,33 @@ def test_drills_are_right_sums_in_the_writers_wordings():
             value = {"+": a + b, "plus": a + b, "-": a - b, "minus": a - b}.get(operator.strip(), a * b)
             assert value == int(result) and 1 <= value <= 99
         assert sum(operator in operators for _, operator, _, _ in sums) > len(sums) / 2
+
+
+def test_a_drill_can_hold_slips_put_right_at_once():
+    rng, style = random.Random(4), Style(dict.fromkeys(SLOTS, 0.0), drilled=0.5)
+    text = "".join("".join(write_drill(rng, style)).removesuffix("</s>") for _ in range(40))
+    said = re.findall(r"= (\d+)(?:, (?:wait|no), (\d+))?\.", text)
+    slips = [(int(wrong), int(right)) for wrong, right in said if right]
+    assert len(said) == 40 * 18 and abs(len(slips) / len(said) - 0.5) < 0.08
+    assert all(wrong != right for wrong, right in slips)
+
+
+def test_a_miscopied_number_is_another_number():
+    rng = random.Random(3)
+    for value in range(1, 100):
+        wrong = {miscopy(rng, value) for _ in range(40)}
+        assert value not in wrong and all(1 <= w <= 99 for w in wrong)
+        assert (value // 10 in wrong) or value < 10
+
+
+def test_only_the_final_number_cannot_be_miscopied():
+    problem = make_problem(random.Random(1), "train")
+    parts = answer_parts(problem)
+    numbers = ["".join(part.options[0]).strip() for part in parts if part.kind == "number"]
+    assert len(numbers) > 2 * len(problem.steps) and str(problem.start) in numbers
+    assert all(len(part.options) == 1 for part in parts if part.kind == "number")
+    final = next(i for i, part in enumerate(parts) if part.options[0] == (" ####",))
+    assert {part.kind for part in parts[final:]} == {"fixed"}
 
 
 def test_the_tokenizer_gives_the_worlds_tokens_and_back():
