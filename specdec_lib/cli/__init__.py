@@ -1,4 +1,4 @@
-"""The command line: generate, show, eval, bench, gain, experiment, scored, methods, doctor, fetch, presets.
+"""The command line: generate, show, eval, bench, gain, experiment, scored, datastore, methods, doctor, fetch, presets.
 
 Our own; `python -m specdec_lib` is the same. A command is a function in a file here; importing the file registers it.
 Left out: what the commands compute.
