@@ -52,18 +52,25 @@ class Recipe:
 
 # The target is dear because it is deep, and a shallow model learns the world sooner: so a base of four layers is
 # trained first, then with more of the families that it still gets wrong; eight layers that change nothing are put
-# between its layers, and the whole is trained on.
+# between its layers, and the whole is trained on. By then its answers are right, but it takes a wrong number for a
+# right one: slips are rare in its text, and to notice one it must compare what was written with what it would have
+# written. So it reads text full of slips put right, and in the end the target's own.
 RECIPES = {
-    "base": Recipe("target", layers=4, width=192, inner=512, heads=6, steps=3000, learning_rate=1.5e-3,
+    "base": Recipe("early", layers=4, width=192, inner=512, heads=6, steps=3000, learning_rate=1.5e-3,
                    drills=(0, 1500), bfloat16=True, accuracy_goal=0.75),
-    "second": Recipe("target", layers=4, width=192, inner=512, heads=6, steps=1600, learning_rate=1e-3, seed=5,
+    "second": Recipe("early", layers=4, width=192, inner=512, heads=6, steps=1600, learning_rate=1e-3, seed=5,
                      warmup=50, eval_every=400, bfloat16=True, start_from="base",
                      families=("clues", "gifts", "clues", "boxes", "clues", "travel", "gifts", "work")),
-    "deep": Recipe("target", layers=12, width=192, inner=512, heads=6, steps=380, learning_rate=5e-4, seed=4,
+    "deep": Recipe("early", layers=12, width=192, inner=512, heads=6, steps=380, learning_rate=5e-4, seed=4,
                    warmup=10, eval_every=95, bfloat16=True, start_from="second"),
-    "target": Recipe("target", layers=12, width=192, inner=512, heads=6, steps=200, learning_rate=4e-4, seed=6,
+    "fluent": Recipe("early", layers=12, width=192, inner=512, heads=6, steps=200, learning_rate=4e-4, seed=6,
                      warmup=10, eval_every=100, bfloat16=True, start_from="deep",
                      families=("clues", "travel", "clues", "boxes", "gifts", "work")),
+    "proofreader": Recipe("proofreader", layers=12, width=192, inner=512, heads=6, steps=900, learning_rate=6e-4,
+                          batch=16, seed=11, warmup=20, eval_every=100, bfloat16=True, drills=(0, 500),
+                          start_from="fluent"),
+    "target": Recipe("target", layers=12, width=192, inner=512, heads=6, steps=200, learning_rate=4e-4, seed=12,
+                     warmup=10, eval_every=50, bfloat16=True, start_from="proofreader"),
     "uniform": Recipe("uniform", layers=4, width=192, inner=512, heads=6, steps=500, learning_rate=6e-4, seed=3,
                       warmup=20, eval_every=250, bfloat16=True, start_from="second"),
     "draft": Recipe("draft", layers=2, width=64, inner=176, heads=4, steps=6000, learning_rate=2e-3, seed=2,

@@ -96,7 +96,8 @@ SPREAD_SHARES = {
 }  # fmt: skip
 STYLES = {
     "target": Style(SPREAD_SHARES, noticed=0.10, miscopied=0.06, unnoticed=0.10),
-    "uniform": Style(dict.fromkeys(SLOTS, 0.12), noticed=0.10, miscopied=0.06),
+    "uniform": Style(dict.fromkeys(SLOTS, 0.12), noticed=0.10),
+    "early": Style(SPREAD_SHARES, noticed=0.10, unnoticed=0.12),  # what the target reads first
     "proofreader": Style(
         SPREAD_SHARES, noticed=0.50, miscopied=0.45, drilled=0.4
     ),  # read for a while, to learn to notice a slip
