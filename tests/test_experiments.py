@@ -282,12 +282,20 @@ def test_without_a_label_set_nothing_is_held_out():
 
 def test_a_rule_that_the_pair_cannot_run_is_left_out_with_the_reason(pair, monkeypatch):
     monkeypatch.setattr("specdec_lib.judge.head._candidates", list)
-    monkeypatch.setattr(tradeoff, "KNOBS", {"judge": ("delta=0.5",), "topk": ("k=0",), "telepathy": ("k=1",)})
+    monkeypatch.setattr(tradeoff, "ORDER", ("judge", "topk"))
+    monkeypatch.setattr(tradeoff, "LADDERS", {"judge": [{"delta": 0.5}], "topk": [{"k": 0}]})
     result = tradeoff.run(Lab(pair, 2))
     standard, draft, topk = result["rows"]
     assert topk["method"] == "topk" and topk["right"] == standard["right"] and topk["rounds"] == standard["rounds"]
-    assert "no judge head" in result["left_out"]["judge"] and "telepathy" in result["left_out"]["telepathy"]
-    assert "left out: judge" in tradeoff.text(result)
+    assert "no judge head" in result["left_out"]["judge"] and "left out: judge" in tradeoff.text(result)
+
+
+def test_the_curve_of_a_rule_goes_over_all_of_its_knobs_or_some_from_end_to_end():
+    for name in tradeoff.ORDER:
+        shown, known = tradeoff.ladder(name), tradeoff.LADDERS[name]
+        assert shown[0] == known[0] and shown[-1] == known[-1]
+        assert [knobs for knobs in known if knobs in shown] == shown
+        assert len(shown) == len(known) if name in tradeoff.WHOLE else len(shown) == tradeoff.POINTS
 
 
 def test_the_predicted_speed_by_hand(tmp_path):
@@ -483,6 +491,9 @@ def pictures() -> dict[str, dict]:
         },
         "errors": {"rows": kinds, "delta": 0.5, "texts": []},
         "truncation": truncation.run(),
+        "drafting-cost": {
+            "rows": [{"method": "pld", "length": n, "round_us": 20.0, "start_us": 1.0} for n in (1_000, 4_000)],
+        },
     }  # fmt: skip
 
 
@@ -496,7 +507,7 @@ def test_a_picture_has_a_claim_axes_and_marks_and_the_table_a_line_a_row(name, t
     assert all(ax.get_xlabel() or ax.get_xticklabels() for ax in fig.axes) and fig.axes[0].get_ylabel()
     legends = [t.get_text() for ax in fig.axes if ax.get_legend() for t in ax.get_legend().get_texts()]
     legends += [ax.get_legend().get_title().get_text() for ax in fig.axes if ax.get_legend()]
-    if name not in ("pass-times", "truncation"):
+    if name not in ("pass-times", "truncation", "drafting-cost"):
         assert any("95 %" in text for text in legends), legends
     if name in ("perfect-text", "swap", "draft-lengths"):
         assert any("paper" in text for text in legends), legends

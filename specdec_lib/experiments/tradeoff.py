@@ -8,26 +8,18 @@ Left out: temperatures above 0, and the choice of a knob (specdec knobs, specdec
 from specdec_lib import plots
 from specdec_lib.drafters import NoDrafter
 from specdec_lib.experiments.base import GAMMA, Lab, label_of, percent, rules_table
-from specdec_lib.methods import METHODS, Method, build_method
+from specdec_lib.knobs import LADDERS
+from specdec_lib.methods import Method, build_method, method_label
 from specdec_lib.plots import COLOURS
 from specdec_lib.verifiers import LosslessRejection
 
 WHAT = "kept against accuracy for every lossy rule as its knob moves"
 PROBLEMS = 500
-# What matters most comes first: a run that is stopped has those. Each from strict to lax.
-KNOBS = {
-    "judge": ("delta=0.98", "delta=0.9", "delta=0.7", "delta=0.5", "delta=0.2"),
-    "topk": ("k=2", "k=3", "k=5", "k=10"),
-    "lenience": ("lenience=0.3", "lenience=0.1", "lenience=0.03", "lenience=0.01", "lenience=0.001"),
-    "typical": ("epsilon=0.3", "epsilon=0.09", "epsilon=0.01", "epsilon=0.001"),
-    "autojudge": ("threshold=0.02", "threshold=0.1", "threshold=0.3", "threshold=0.6"),
-    "fly": ("threshold=0.3", "threshold=0.03", "threshold=0.01,window=3", "threshold=0,window=1"),
-    "fly-code": ("threshold=0.3", "threshold=0.03,window=3", "threshold=0.01,window=1"),
-    "kl": ("tau=0.5", "tau=2", "tau=4,confidence=0.99", "tau=8,confidence=1"),
-    "reflective": ("weight=0.1", "weight=0.3", "weight=0.45", "weight=0.6"),
-}
+WHOLE = ("judge", "topk", "lenience")  # come first, with every knob: a run that is stopped has what matters most
+ORDER = (*WHOLE, "typical", "autojudge", "fly", "fly-code", "kl", "reflective")
+POINTS = 4  # knobs of each other rule
 SHOWN = {"lenience": "lenience (= cascade, lossy)"}
-MARKS = dict(zip(KNOBS, "osD^vPX<>", strict=True))
+MARKS = dict(zip(ORDER, "osD^vPX<>", strict=True))
 
 
 def run(lab: Lab) -> dict:
@@ -37,16 +29,22 @@ def run(lab: Lab) -> dict:
     """
     tasks, left_out = lab.problems(), {}
     rows = [lab.measure("greedy", tasks), draft_alone(lab, tasks)]
-    for name, knobs in KNOBS.items():
+    for name in ORDER:
         try:
-            if name not in METHODS:
-                raise ValueError(f"there is no method {name}")
-            methods = [build_method(f"{name}:gamma={GAMMA},{knob}", lab.pair) for knob in knobs]
-        except (ValueError, FileNotFoundError) as error:
+            methods = [build_method(method_label(name, {"gamma": GAMMA, **knobs}), lab.pair) for knobs in ladder(name)]
+        except ValueError as error:
             left_out[name] = str(error)
             continue
         rows += [lab.measure(method, tasks) for method in methods]
     return {"rows": rows, "left_out": left_out}
+
+
+def ladder(name: str) -> list[dict[str, float]]:
+    """The knobs of a rule that are drawn, from the strictest to the laxest: those of specdec knobs, or some of them."""
+    knobs = LADDERS[name]
+    if name in WHOLE or len(knobs) <= POINTS:
+        return knobs
+    return [knobs[round(i * (len(knobs) - 1) / (POINTS - 1))] for i in range(POINTS)]
 
 
 def draft_alone(lab: Lab, tasks: list, key: str = "") -> dict:
@@ -66,7 +64,7 @@ def figure(result: dict):
     fig, ax = plots.figure(_title(result), f"kept tokens a round (of {GAMMA} drafted)", "answers right, %", (10, 6))
     ax.axhspan(*(100 * bound for bound in standard["accuracy_interval"]), color="#999999", alpha=0.2, lw=0)
     ax.axhline(100 * draft["accuracy"], color=COLOURS["draft"], ls=":", label="draft alone")
-    for name in KNOBS:
+    for name in ORDER:
         mine = [row for row in rows if row["method"] == name]
         if not mine:
             continue
