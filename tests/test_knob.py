@@ -291,6 +291,9 @@ def test_the_line_says_what_the_reading_holds():
 
 
 def test_the_picture_has_a_curve_a_rule_and_the_place_of_the_knob():
+    behind = make_text(labels=["right", "right", "right", "wrong"])  # let through, but not in the kept run
+    (axes,) = knob.draw_knob(read_knobs([behind]), "judge", 1.0).axes
+    assert [line.get_ydata()[0] for line in axes.get_lines() if line.get_label() in KNOBS] == [100] * 4
     figure = knob.draw_knob(read_knobs([make_text()]), "lenience", 0.01)
     (axes,) = figure.axes
     lines = {line.get_label(): line for line in axes.get_lines()}
@@ -298,4 +301,4 @@ def test_the_picture_has_a_curve_a_rule_and_the_place_of_the_knob():
     for name in KNOBS:
         assert lines[name].get_color() == COLOURS[name] and len(lines[name].get_xdata()) == len(KNOBS[name][1])
     assert (list(lines["here"].get_xdata()), list(lines["here"].get_ydata())) == ([3.0], [100.0])
-    plt.close(figure)
+    plt.close("all")

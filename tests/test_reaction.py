@@ -6,6 +6,7 @@ Left out: what the lesson measures, and the slider (test_knob.py).
 
 import html
 import math
+import re
 
 import matplotlib
 
@@ -29,7 +30,7 @@ def make_text(labels: str, rank: list[int]) -> ScoredText:
     best = [math.log(0.9)] * n
     own = [best[0] if r == 0 else math.log(0.009) for r in rank]
     return ScoredText(
-        "how many?", [f" {i}" for i in range(n)], [words[x] for x in labels], [" <b>"] * n, rank,
+        "<how> many?", [f" <{i}>" for i in range(n)], [words[x] for x in labels], [" <b>"] * n, rank,
         own, best, [0.5] * n, [float(i) for i in range(n)],
     )  # fmt: skip
 
@@ -58,7 +59,8 @@ def test_the_coloured_text_names_each_token_s_kind_and_cannot_become_markup():
     shown = reaction.alignment_html([TEXT])
     titles = [part.split('"')[1] for part in shown.split("<span ")[1:] if part.startswith("title")]
     assert [html.unescape(title).split(";")[0] for title in titles] == reaction.alignment(TEXT)
-    assert "<b>" not in shown and "&lt;b&gt;" in shown
+    assert not {"<b>", "<0>", "<how>"} & set(re.findall("<[^ >]*>", shown))
+    assert all(f"&lt;{word}&gt;" in shown for word in ("b", "0", "how"))
 
 
 def test_the_row_before_verifies_and_the_own_row_judges():
