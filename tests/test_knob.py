@@ -19,7 +19,7 @@ import torch
 from specdec_lib import knob
 from specdec_lib.colours import COLOURS
 from specdec_lib.decode import decode
-from specdec_lib.judge.features import features
+from specdec_lib.judge.features import features, last_layer
 from specdec_lib.judge.head import JudgeHead
 from specdec_lib.judge.labels import LabelledAnswer
 from specdec_lib.knob import KNOBS, accepts, kept_by_round, leading_run, read_knob, read_knobs, score_above
@@ -138,7 +138,8 @@ def pair():
 def head(pair):
     """A head of chance weights, which scores some tokens up and some down."""
     generator = torch.Generator().manual_seed(1)
-    return JudgeHead(torch.randn(192, generator=generator), 0.5, 12, pair.checksums["target"])
+    width = pair.target.model.config.hidden_size
+    return JudgeHead(torch.randn(width, generator=generator), 0.5, last_layer(pair), pair.checksums["target"])
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +187,7 @@ def test_a_token_s_state_is_its_own_row_s_and_its_probability_the_row_before_s(p
     text = fresh[0]
     ids = pair.tokenizer.convert_tokens_to_ids([token.replace(" ", "\u2581") for token in text.tokens])
     found = features(pair, [LabelledAnswer(text.question, tuple(ids), "+" * len(ids))])
-    assert torch.allclose(head.logits(found.hidden[12]), torch.tensor(text.judge), atol=1e-3)
+    assert torch.allclose(head.logits(found.hidden[last_layer(pair)]), torch.tensor(text.judge), atol=1e-3)
     assert torch.allclose(found.log_probs, torch.tensor(text.log_prob), atol=1e-4)
 
 
