@@ -12,7 +12,7 @@ from specdec_lib import plots
 from specdec_lib.experiments.base import GAMMA, Lab, beside, between, label_of, percent, table
 from specdec_lib.plots import COLOURS
 
-WHAT = "the must-show comparison: target, standard, judge, and top-K and lenience at the judge's acceptance, paired"
+WHAT = "the claim in one table: target, standard, judge, and top-K and lenience at the judge's acceptance, paired"
 PROBLEMS = 2000
 LONG = 25
 RULES = ("autoregressive", "greedy", "judge", "topk", "lenience", f"greedy:gamma={LONG}", f"judge:gamma={LONG}")
