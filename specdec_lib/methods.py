@@ -211,7 +211,7 @@ METHODS = {
     ),
     "csd-rate": (
         "csd where that mismatch is also the usual fate of the draft's token: lossy, lambda inf is lossless",
-        {"gamma": GAMMA, "lambda": 6.0, "tau": 0.0, "rate": 0.3, "online": 0}, corrected("csd-rate"),
+        {"gamma": GAMMA, "lambda": 6.0, "tau": 0.01, "rate": 0.3, "online": 0}, corrected("csd-rate"),
     ),
     "csd-memory": (
         "csd without its gate: lossy, lambda inf is lossless", {"gamma": GAMMA, "lambda": 6.0, "online": 0},

@@ -1,6 +1,7 @@
 """CSD with a rate beside the count: a pair passes only if the draft's token is mostly turned down for that very word.
 
-Our own. A count grows with calibration, so in the end common slips pass it, too; a rate does not. Read csd.py first.
+Our own. A count grows with calibration, so in the end common slips pass it, too; a rate does not. It says nothing of
+how well the target goes on behind a word that it would not have used: that takes the gate. Read csd.py first.
 Left out: other remedies (a context in the key, trust that is withdrawn).
 """
 
@@ -16,7 +17,7 @@ class CSDRate(CSD):
     """
 
     def __init__(
-        self, memory: CorrectionMemory, lambda_: float = 6.0, tau: float = 0.0, rate: float = 0.3,
+        self, memory: CorrectionMemory, lambda_: float = 6.0, tau: float = 0.01, rate: float = 0.3,
         never: Collection[int] = (), name: str = "csd-rate",
     ):  # fmt: skip
         super().__init__(memory, lambda_, tau, never, name)
