@@ -15,7 +15,9 @@ from test_batch import DRAFT, TARGET
 from test_needs import states
 from test_verifiers import chance, one_hots
 from tiny import prompts
+from typer.testing import CliRunner
 
+from specdec_lib import cli, zoo
 from specdec_lib.autojudge import mine as mining
 from specdec_lib.autojudge.head import AutoJudgeHead, head_of
 from specdec_lib.autojudge.labels import FORMAT, Mined, read_labels
@@ -146,7 +148,7 @@ class NumberPair:
     """The tiny pair; a text is its ids as numbers, so that an answer's last number is its last token before the end."""
 
     name, checksums = "tiny", {"target": "t", "draft": "d"}
-    stops = STOPS
+    stops, dtypes, note = STOPS, {}, ""
 
     def __init__(self):
         self.target, self.draft = CausalLM(TARGET), CausalLM(DRAFT)
@@ -156,6 +158,9 @@ class NumberPair:
 
     def text(self, ids):
         return " ".join(str(i) for i in ids if i not in STOPS.eos_token_ids)
+
+    def provenance(self, arguments):
+        return {"arguments": arguments}
 
 
 QUESTIONS = [" ".join(map(str, text)) for text in prompts(12, longest=8, seed=4)]
@@ -359,3 +364,28 @@ def test_a_head_is_found_for_its_very_pair(tmp_path, monkeypatch):
     head(1.0, 2.0).save(tmp_path / "heads" / "a.safetensors")
     AutoJudgeHead(torch.ones(2), 0.0, "t", "another draft").save(tmp_path / "heads" / "0.safetensors")
     assert head_of(pair).weight.tolist() == [1.0, 2.0]
+
+
+# ---- the commands ----------------------------------------------------------------------------------------------
+
+
+def test_the_commands_mine_and_train_a_head_that_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(zoo, "load_pair", lambda name: NumberPair())
+    tasks, labels, result = tmp_path / "tasks.jsonl", tmp_path / "labels.jsonl", tmp_path / "auc.json"
+    tasks.write_text("".join(json.dumps({"prompt": q}) + "\n" for q in QUESTIONS))
+
+    def run(*arguments):
+        return CliRunner().invoke(cli.app, ["autojudge", *map(str, arguments), "--pair", "tiny"])
+
+    found = run("mine", labels, "--n", 12, "--tasks", tasks, "--max-new-tokens", LONGEST)
+    assert (found.exit_code, found.stdout) == (0, "15 swaps in 12 answers, 10 of them change the final number\n")
+    found = run("train", labels, "--json", result)
+    assert found.exit_code == 0, found.stderr
+    rows = json.loads(result.read_text())["rows"]
+    assert [row["states"] for row in rows][:2] == ["draft before + target own", "draft own + target own"]
+    assert rows[0]["swaps"] == 15 and rows[0]["important"] == 10
+    assert head_of(NumberPair()).made["questions"] == 12
+    monkeypatch.setattr(NumberPair, "checksums", {"target": "other", "draft": "d"})
+    found = run("train", labels)
+    assert found.exit_code == 2 and "other models" in found.stderr

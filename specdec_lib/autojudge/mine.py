@@ -25,7 +25,7 @@ from specdec_lib.zoo import Pair
 
 SPLIT = "calibration"
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-SIDE_BY_SIDE = 64  # questions that are searched together, and the step in which a stopped run goes on
+SIDE_BY_SIDE = 32  # questions that are searched together, and the step in which a stopped run goes on
 
 
 class Finisher:
