@@ -145,10 +145,7 @@ def figure(result: dict):
     for rule in RULES:
         mine = [row for row in rows if row["method"] == rule]
         x, y = [row["share"] for row in mine], [row["first_kept"] for row in mine]
-        off = [
-            [abs(bound - row["first_kept"]) for row in mine for bound in [row["first_kept_interval"][i]]]
-            for i in (0, 1)
-        ]
+        off = [[abs(row["first_kept_interval"][side] - row["first_kept"]) for row in mine] for side in (0, 1)]
         ax.errorbar(x, y, off, color=COLOURS[rule], marker="o", lw=2, capsize=4, label=names[rule])
         for at, (id, marker) in enumerate(zip(PAPER[rule], "Ds", strict=True)):
             paper = claim(id)
