@@ -1,4 +1,4 @@
-"""`specdec judge data`, `train`, `eval`, `ablate` and `react`.
+"""`specdec judge data`, `train`, `eval`, `ablate`, `stages` and `react`.
 
 Our own.
 Left out: what they compute (judge/) and the rule that uses a head (verifiers/judge.py).
@@ -175,6 +175,34 @@ def ablate(
     rows = Rows(json_file, models.provenance({"pair": pair, "labels": labels.name, "held_out": held_out.name}))
     sets = [read_labels(file, models) for file in (labels, held_out)]
     found = run(bench(models, *sets, progress=sys.stderr.isatty()), rows)
+    rows.write(found, complete=True)
+    print(table(found))
+
+
+@command(
+    """
+specdec judge stages --labels labels.jsonl.gz --held-out validation.jsonl.gz --json stages.json
+""",
+    judge,
+)
+def stages(
+    labels: LabelsOption,
+    held_out: Annotated[Path, typer.Option(metavar="FILE", help="Labels to test on.")],
+    json_file: Annotated[Path, typer.Option("--json", metavar="FILE", help="Where the rows go, as each is made.")],
+    work: Annotated[Path, typer.Option(metavar="FOLDER", help="Where make pocket keeps its stages.")] = (
+        Path("build/pocket")
+    ),
+) -> None:
+    """The AUC before, while and after the target reads text whose slips are put right. Goes on where it stopped."""
+    writable(json_file)
+    from specdec_lib.experiments.base import Rows
+    from specdec_lib.judge.stages import stages as measure
+    from specdec_lib.judge.stages import table
+    from specdec_lib.provenance import provenance
+
+    origin = provenance({"labels": labels.name, "held_out": held_out.name}) | {"checksums": None}
+    rows = Rows(json_file, origin)
+    found = measure(work, labels, held_out, rows, progress=sys.stderr.isatty())
     rows.write(found, complete=True)
     print(table(found))
 

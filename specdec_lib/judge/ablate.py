@@ -2,7 +2,7 @@
 
 Our own. The paper (arXiv 2501.19309) reports a linear head on the last layer; a re-implementation reads the normed
 state.
-Left out: what a change does in the loop (tune.py), and changes of the target (selfcorrection.py).
+Left out: what a change does in the loop (tune.py), and changes of the target (stages.py).
 """
 
 import random

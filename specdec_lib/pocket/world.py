@@ -102,7 +102,6 @@ STYLES = {
         SPREAD_SHARES, noticed=0.50, miscopied=0.45, drilled=0.4
     ),  # read for a while, to learn to notice a slip
     "draft": Style(dict.fromkeys(SLOTS, 0.87)),
-    "silent": Style(SPREAD_SHARES, unnoticed=0.26),  # for an ablation: as many slips as target, none put right
 }
 
 

@@ -1,0 +1,46 @@
+"""With and without self-correction in the target's training: a head for each stage of it, on the same labels.
+
+Our own; Judge Decoding (arXiv 2501.19309) supposes that a model reacts to an error because it learnt to put errors
+right. The stages `fluent`, `proofreader` and `target` of pocket/train.py are one model before, while and after it reads
+text full of slips put right.
+Left out: training them (make pocket; their folders stay under build/pocket).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from specdec_lib.experiments.base import Rows
+from specdec_lib.judge.labels import read_labels
+from specdec_lib.judge.train import fit_and_measure
+from specdec_lib.presets import data_folder
+from specdec_lib.zoo import load_custom
+
+STAGES = ("fluent", "proofreader", "target")
+
+
+def stages(
+    work: Path, labels: Path, held_out: Path, rows: Rows, names: Sequence[str] = STAGES, progress: bool = False
+) -> list[dict]:
+    """A row a stage: the figures of a head trained on labels and measured on held_out, that stage being the target.
+
+    Rows that are there are not made again. FileNotFoundError where a stage has not been trained.
+    """
+    missing = [name for name in names if not (work / name / "model").is_dir()]
+    if missing:
+        raise FileNotFoundError(f"{work / missing[0]} holds no finished model; make pocket trains the stages")
+    return [rows.get(name, lambda name=name: _row(work, name, labels, held_out, progress)) for name in names]
+
+
+def _row(work: Path, name: str, labels: Path, held_out: Path, progress: bool) -> dict:
+    pair = load_custom(str(work / name / "model"), str(data_folder() / "pocket" / "draft"), "cpu")
+    sets = [read_labels(file, pair) for file in (labels, held_out)]
+    _, figures = fit_and_measure(pair, *sets, progress=progress)
+    figures.pop("reliability")
+    return {"stage": name, "target": pair.checksums["target"], **figures}
+
+
+def table(rows: Sequence[dict]) -> str:
+    """The rows as text."""
+    lines = [f"{'stage':14s} {'AUC':>6s} {'digits':>7s}"]
+    lines += [f"{row['stage']:14s} {row['auc']:6.3f} {row['auc_digits']:7.3f}" for row in rows]
+    return "\n".join(lines)
