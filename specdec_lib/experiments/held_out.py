@@ -70,7 +70,7 @@ def label_file(pair: str):
     """The label set shipped for a pair. ValueError where there is none."""
     file = data_folder() / "judge" / f"labels-{pair}.jsonl.gz"
     if not file.is_file():
-        raise ValueError(f"no label set for {pair}: {file} is not there; specdec judge labels makes one")
+        raise ValueError(f"no label set for {pair}: {file} is not there; specdec judge data makes one")
     return file
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from specdec_lib.decode import decode
+from specdec_lib.decode import Session
 from specdec_lib.judge.features import features, last_layer
 from specdec_lib.judge.labels import DROPPED, RIGHT, WRONG, LabelledAnswer
 from specdec_lib.judge.train import Settings, auc, fit
@@ -105,9 +105,12 @@ def _row(what: str, layer: int | None, scores: torch.Tensor, right: torch.Tensor
 
 def _beginning(pair: Pair, question: Question) -> str | None:
     """What the model's own greedy answer says before the known word; None if it does not say the word."""
-    trace = decode(pair.target, pair.prompt(question.question), LONGEST, stops=pair.stops)
-    text = pair.text(trace.ids)
-    found = re.search(rf"(?<!\w){re.escape(question.answer)}(?!\w)", text)
+    session, found = Session(pair.target, stops=pair.stops).start(pair.prompt(question.question)), None
+    for _ in session.rounds(LONGEST):
+        text = pair.text(session.trace.ids)
+        found = re.search(rf"(?<!\w){re.escape(question.answer)}(?!\w)", text)
+        if found and found.end() < len(text):  # the word is complete: something stands behind it
+            break
     return text[: found.start()] if found else None
 
 
