@@ -74,6 +74,9 @@ def figure(result: dict):
             result["ks"], [100 * row["share"][str(k)] for k in result["ks"]], marker="o", label=row["group"],
             color=COLOURS["target"] if every else None, lw=3 if every else 1.2, alpha=1 if every else 0.7,
         )  # fmt: skip
+        if every and row["top_60_interval"]:
+            low, high = row["top_60_interval"]
+            ax.vlines(TOP, 100 * low, 100 * high, color="black", lw=2, label="95 % interval, bootstrap over texts")
     ax.plot(TOP, 50, "D", color=COLOURS["paper"], markersize=9, label="paper [S]: over half")
     ax.set_xscale("log", base=2)
     ax.set(ylim=(0, 100), xticks=result["ks"], xticklabels=result["ks"])

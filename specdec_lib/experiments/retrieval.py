@@ -9,13 +9,14 @@ prefill is none. The T(k) of a GPU is flat up to a number of tokens and then pro
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from specdec_lib import plots
 from specdec_lib.colours import COLOURS
 from specdec_lib.drafters import CostAware, Drafter, LogitSpec, LogitSpecCost, PromptLookup
+from specdec_lib.drafters.logitspec_cost import PRIORS
 from specdec_lib.experiments.base import Lab, between, percent, table
-from specdec_lib.experiments.recording import replay, texts_of
+from specdec_lib.experiments.recording import Recorded, replay, texts_of
 from specdec_lib.pricing import round_times
 from specdec_lib.roofline import roofline_times
 from specdec_lib.stats import ratio_interval
@@ -62,7 +63,7 @@ def run(lab: Lab) -> dict:
     """rows: one a drafter. mat and its 95 % bootstrap interval over texts; nothing: share of rounds that proposed
     nothing; nodes: mean proposed; emitted: share of rounds by tokens emitted; speedup_by_t: with its interval; groups:
     mat and speedup_by_t of each; gpus: predicted speed-up with T(k) flat up to so many tokens.
-    Beside them times: T(k) measured now, in seconds (pricing.py).
+    Beside them times: T(k) measured now, in seconds (pricing.py); odds: see odds_of.
     """
     texts = texts_of(lab)
     measured = lab.rows.get("times", lambda: {"times": {str(k): s for k, s in round_times(lab.pair.target).items()}})
@@ -78,10 +79,25 @@ def run(lab: Lab) -> dict:
             flat = roofline_times(turnover, ks=SIZES)
             found = replayed(row["drafter"], drafters(flat)[row["drafter"]], flat, gpu)
             row["gpus"][gpu] = {"speedup": found["speedup_by_t"], "mat": found["mat"], "nodes": found["nodes"]}
-    return {"rows": rows, "times": measured["times"], "gpus_flat_to": GPUS}
+    odds = lab.rows.get("odds", lambda: {"odds": odds_of(lab.watch("odds", texts))})["odds"]
+    return {"rows": rows, "times": measured["times"], "gpus_flat_to": GPUS, "odds": odds}
 
 
-def row_of(name: str, drafter: Drafter, texts, times: Mapping[int, float]) -> dict:
+def odds_of(texts: Iterable[Recorded]) -> list[dict]:
+    """How often each kind of offer of logitspec-cost was right, where nodes are free, beside the prior in its code.
+
+    On the texts of data/prompts/chat.jsonl this is what the priors were taken from, rounded.
+    """
+    drafter = LogitSpecCost(dict.fromkeys((1, 64), 1.0), keep=True)
+    for recorded in texts:
+        replay(drafter, recorded)
+    return [
+        {"offer": list(key), "prior": PRIORS[key], "accepted": accepted, "tested": tested}
+        for key, (accepted, tested) in sorted(drafter.odds.counts.items())
+    ]
+
+
+def row_of(name: str, drafter: Drafter, texts: Iterable[Recorded], times: Mapping[int, float]) -> dict:
     """A drafter, replayed on the texts in their order."""
     per_text, groups, emitted, nothing, proposed = [], defaultdict(list), Counter(), 0, 0
     for recorded in texts:
