@@ -34,7 +34,7 @@ def record(
     from specdec_lib.experiments import recording
     from specdec_lib.tasks import choose_tasks
 
-    chosen = choose_tasks(pair, n, seed, tasks)
+    chosen = [task for task in choose_tasks(pair, n, seed, tasks) if not task.before]  # first turns alone
     models = load(pair)
     texts = recording.record(models, chosen, max_new_tokens, progress=sys.stderr.isatty())
     arguments = {"pair": pair, "n": n, "tasks": tasks and str(tasks), "max_new_tokens": max_new_tokens}
