@@ -26,6 +26,7 @@ from specdec_lib.experiments import (
     paired,
     pass_times,
     perfect_text,
+    retrieval,
     swap,
     tradeoff,
     truncation,
@@ -450,6 +451,17 @@ def test_the_claims_hold_where_the_figures_say_so_and_fail_where_not():
 # ---- pictures --------------------------------------------------------------------------------------------------
 
 
+def replayed_rows() -> dict:
+    row = {
+        "mat": 1.5, "mat_interval": [1.4, 1.6], "nothing": 0.4, "nodes": 5.0, "emitted": {"1": 0.7},
+        "speedup_by_t": 1.3, "speedup_interval": [1.2, 1.4], "groups": {"qa": {"mat": 1.5, "speedup_by_t": 1.3}},
+    }  # fmt: skip
+    gpus = {"A100": {"speedup": 1.5, "mat": 1.5, "nodes": 5.0}}
+    names = retrieval.drafters({1: 1.0, 64: 1.0})
+    rows = [row | {"drafter": name, "gpus": gpus if name in retrieval.ON_GPUS else {}} for name in names]
+    return {"rows": rows, "times": {"1": 0.04, "64": 0.1}, "gpus_flat_to": {"A100": 153.0}}
+
+
 def pictures() -> dict[str, dict]:
     """A result of each experiment, made up."""
     perfect = [
@@ -491,6 +503,15 @@ def pictures() -> dict[str, dict]:
         },
         "errors": {"rows": kinds, "delta": 0.5, "texts": []},
         "truncation": truncation.run(),
+        "next-next": {
+            "ks": [1, 60],
+            "rows": [
+                {"group": group, "steps": 9, "share": {"1": 0.1, "60": 0.4}, "top_60_interval": [0.3, 0.5]}
+                for group in ("qa", "all")
+            ],
+        },
+        "retrieval": replayed_rows(),
+        "index-cost": {"rows": [{"length": n, "add_us": 2.0, "find_us": 1.0, "keys": 3 * n} for n in (1_000, 4_000)]},
         "drafting-cost": {
             "rows": [{"method": "pld", "length": n, "round_us": 20.0, "start_us": 1.0} for n in (1_000, 4_000)],
         },
@@ -507,7 +528,7 @@ def test_a_picture_has_a_claim_axes_and_marks_and_the_table_a_line_a_row(name, t
     assert all(ax.get_xlabel() or ax.get_xticklabels() for ax in fig.axes) and fig.axes[0].get_ylabel()
     legends = [t.get_text() for ax in fig.axes if ax.get_legend() for t in ax.get_legend().get_texts()]
     legends += [ax.get_legend().get_title().get_text() for ax in fig.axes if ax.get_legend()]
-    if name not in ("pass-times", "truncation", "drafting-cost"):
+    if name not in ("pass-times", "truncation", "index-cost", "drafting-cost"):
         assert any("95 %" in text for text in legends), legends
     if name in ("perfect-text", "swap", "draft-lengths"):
         assert any("paper" in text for text in legends), legends

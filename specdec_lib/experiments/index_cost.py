@@ -5,6 +5,7 @@ Left out: models. Operations of the dictionary are counted in the tests; here th
 quiet. What grows is the memory: three keys a token at most.
 """
 
+import itertools
 import random
 import statistics
 import time
@@ -26,10 +27,10 @@ BATCH = 20  # operations timed together
 def run(lab: Lab) -> dict:
     """rows: one a length: add_us and find_us, medians over n timings, and keys, entries of the dictionary."""
     draws = random.Random(lab.seed)
-    weights = [1 / rank**COMMON for rank in range(1, VOCABULARY + 1)]
+    weights = list(itertools.accumulate(1 / rank**COMMON for rank in range(1, VOCABULARY + 1)))
 
     def tokens(n: int) -> list[int]:
-        return draws.choices(range(VOCABULARY), weights, k=n)
+        return draws.choices(range(VOCABULARY), cum_weights=weights, k=n)
 
     index, rows = NGramIndex(), []
     for length in lab.watch("index", LENGTHS):

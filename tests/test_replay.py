@@ -1,0 +1,166 @@
+"""Recorded texts: files that round-trip or are refused, replays that equal the model's own rounds, figures by hand.
+Follows specdec_lib/experiments/recording.py, next_next.py, retrieval.py, index_cost.py and specdec_lib/pricing.py.
+Left out: how a picture looks (test_experiments.py draws one of each).
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tiny
+
+from specdec_lib.decode import decode
+from specdec_lib.drafters import LogitSpec, LogitSpecCost, PromptLookup
+from specdec_lib.experiments import index_cost, next_next, recording, retrieval
+from specdec_lib.experiments.base import Rows
+from specdec_lib.model import CausalLM, TableModel
+from specdec_lib.pricing import round_times
+
+TIMES = {1: 1.0, 2: 1.1, 64: 4.0}
+TARGET = CausalLM(tiny.llama())
+
+
+def recorded(prompt, group="a", n=14, target=TARGET):
+    trace = decode(target, prompt, n)
+    return recording._rows(target, group, prompt, trace)
+
+
+TEXTS = [recorded(prompt, group) for prompt, group in zip(tiny.prompts(3), "aab", strict=True)]
+
+
+def lab(n=2):
+    return SimpleNamespace(
+        pair=SimpleNamespace(target=None, name="none"), n=n, seed=0, rows=Rows(),
+        watch=lambda label, items: items,
+    )  # fmt: skip
+
+
+def results(monkeypatch):
+    """A small result of each experiment here, for pictures."""
+    monkeypatch.setattr(next_next, "texts_of", lambda lab: TEXTS)
+    monkeypatch.setattr(retrieval, "texts_of", lambda lab: TEXTS)
+    monkeypatch.setattr(retrieval, "round_times", lambda target: TIMES)
+    monkeypatch.setattr(retrieval, "GPUS", {"H100": 295.0})
+    monkeypatch.setattr(index_cost, "LENGTHS", (100, 200))
+    found = {"next-next": next_next, "retrieval": retrieval, "index-cost": index_cost}
+    return {name: module.run(lab()) for name, module in found.items()}
+
+
+# ---- texts -----------------------------------------------------------------------------------------------------
+
+
+def test_a_recording_comes_back_from_its_file(tmp_path):
+    file = tmp_path / "rows.safetensors"
+    recording.save(file, TEXTS, {"seed": 3})
+    texts, origin = recording.load(file)
+    assert origin == {"seed": 3}
+    for ours, theirs in zip(TEXTS, texts, strict=True):
+        assert (ours.group, ours.prompt, ours.text) == (theirs.group, theirs.prompt, theirs.text)
+        assert (ours.best == theirs.best).all() and np.allclose(ours.log_probs, theirs.log_probs, atol=0.05)
+
+
+def test_ids_above_65535_survive(tmp_path):
+    text = recording.Recorded("a", [70_000, 1], [65_536, 2], np.array([[65_536, 3], [2, 1]]), np.zeros((2, 2)))
+    recording.save(tmp_path / "rows", [text], {})
+    again = recording.load(tmp_path / "rows")[0][0]
+    assert (again.prompt, again.text, again.best.tolist()) == (text.prompt, text.text, text.best.tolist())
+
+
+def test_a_damaged_or_foreign_file_is_refused(tmp_path):
+    file = tmp_path / "rows.safetensors"
+    recording.save(file, TEXTS, {})
+    whole = file.read_bytes()
+    wrong = recording.Recorded("a", [1], [2, 3], np.array([[2, 1], [1, 3]]), np.zeros((2, 2)))
+    recording.save(tmp_path / "wrong", [wrong], {})
+    (tmp_path / "cut").write_bytes(whole[:-10])
+    (tmp_path / "text").write_text("not a recording, but long enough to be read as one")
+    for name in ("wrong", "cut", "text"):
+        with pytest.raises(ValueError, match="no whole recording"):
+            recording.load(tmp_path / name)
+
+
+def test_a_text_is_cut_where_two_passes_differ_in_the_argmax():
+    prompt = tiny.prompts(3)[1]
+    trace = decode(TARGET, prompt, 12)
+    trace.rounds[6].emitted[0] = (trace.rounds[6].emitted[0] + 1) % tiny.VOCAB
+    assert recording._rows(TARGET, "a", prompt, trace).text == trace.ids[:6]
+
+
+@pytest.mark.parametrize("make", [LogitSpec, PromptLookup, lambda: LogitSpecCost(TIMES)])
+def test_a_replay_has_the_rounds_of_the_model_itself(make):
+    for text in TEXTS:
+        own = decode(TARGET, text.prompt, len(text.text), make())
+        again = recording.replay(make(), text)
+        assert [(r.parents, len(r.emitted)) for r in again.rounds] == [(r.parents, len(r.emitted)) for r in own.rounds]
+
+
+def test_the_shipped_recordings_are_whole_and_of_six_kinds():
+    for pair, most in (("smollm2", 60), ("smollm2-chat", 24)):
+        texts, origin = recording.load(recording.file_of(pair))
+        assert len(texts) == most and len({text.group for text in texts}) == 6 and origin["dtype"] == "float32"
+
+
+def test_a_lab_gets_its_first_texts_or_is_told_how_to_record_some():
+    few = lab(2)
+    few.pair.name = "smollm2"
+    assert len(recording.texts_of(few)) == 2
+    few.n = 61
+    with pytest.raises(ValueError, match="holds 60 texts, not 61"):
+        recording.texts_of(few)
+    few.pair.name = "nobody"
+    with pytest.raises(ValueError, match="specdec record nobody"):
+        recording.texts_of(few)
+
+
+# ---- figures ---------------------------------------------------------------------------------------------------
+
+
+def test_ranks_of_a_worked_example(monkeypatch):
+    """Text 5 6 7 8: 6 is second in the row that emitted 5, 7 in the row that emitted 6, 8 is not in that of 7."""
+    text = recording.Recorded("a", [1], [5, 6, 7, 8], np.array([[5, 6], [6, 7], [7, 1], [8, 2]]), np.zeros((4, 2)))
+    monkeypatch.setattr(next_next, "texts_of", lambda lab: [text])
+    (row, every) = next_next.run(lab())["rows"]
+    assert row["steps"] == 3 and row["share"]["1"] == 0 and row["share"]["2"] == row["share"]["64"] == 2 / 3
+    assert every["group"] == "all" and every["share"] == row["share"] and every["top_60_interval"] is None
+
+
+def test_the_figures_of_a_drafter_are_those_of_its_rounds():
+    row = retrieval.row_of("pld", PromptLookup(), TEXTS, TIMES)
+    rounds = [r for text in TEXTS for r in recording.replay(PromptLookup(), text).rounds]
+    tokens = sum(len(text.text) for text in TEXTS)
+    assert row["mat"] == tokens / len(rounds) and row["rounds"] == len(rounds)
+    assert row["nothing"] == sum(len(r.tokens) == 1 for r in rounds) / len(rounds)
+    assert row["nodes"] == sum(len(r.tokens) - 1 for r in rounds) / len(rounds)
+    assert sum(row["emitted"].values()) == pytest.approx(1)
+    seconds = sum(np.interp(len(r.tokens), list(TIMES), list(TIMES.values())) for r in rounds)
+    assert row["speedup_by_t"] == pytest.approx(tokens / seconds)
+    assert list(row["groups"]) == ["a", "b"]
+
+
+def test_what_a_gpu_would_gain_is_mat_where_t_is_flat(monkeypatch):
+    found = results(monkeypatch)["retrieval"]
+    rows = {row["drafter"]: row for row in found["rows"]}
+    assert rows["logitspec"]["gpus"]["H100"]["speedup"] == pytest.approx(rows["logitspec"]["mat"])
+    assert rows["logitspec"]["nodes_as_separate_chains"] >= rows["logitspec"]["nodes"]
+    assert set(rows) == set(retrieval.drafters(TIMES))
+    assert all(odd["tested"] > 0 and 0 < odd["prior"] < 1 for odd in found["odds"])
+
+
+def test_the_index_is_timed_at_every_length(monkeypatch):
+    rows = results(monkeypatch)["index-cost"]["rows"]
+    assert [row["length"] for row in rows] == [100, 200] and all(row["add_us"] > 0 < row["find_us"] for row in rows)
+    assert rows[0]["keys"] < rows[1]["keys"]
+
+
+def test_round_times_are_of_trees_of_each_size(monkeypatch):
+    seen = []
+    target = TableModel.random(30, 0)
+    score = target.score
+    monkeypatch.setattr(target, "score", lambda tokens, *rest: (seen.append(len(tokens)), score(tokens, *rest))[1])
+    times = round_times(target, (1, 3, 8), repeats=2)
+    assert list(times) == [1, 3, 8] and all(seconds > 0 for seconds in times.values())
+    assert seen == [1, 3, 8] * 3 and target.length == 0
+    with pytest.raises(ValueError, match="repeats"):
+        round_times(target, repeats=0)
+    with pytest.raises(ValueError, match="nodes of a tree"):
+        round_times(target, (0, 1))
