@@ -12,7 +12,7 @@ import shutil
 import signal
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -22,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from specdec_lib.pocket.checker import mark
 from specdec_lib.pocket.tokenizer import build_tokenizer, prompt_ids, world_tokens
-from specdec_lib.pocket.world import DRILL, FAMILIES, STYLES, make_problem, problems, write_answer, write_drill
+from specdec_lib.pocket.world import DRILL, FAMILIES, SLOTS, STYLES, make_problem, problems, write_drill, written
 
 IGNORED = -100  # label of a token that carries no loss
 STOP = threading.Event()  # set by Ctrl-C or a polite kill: the step under way ends, then all is saved
@@ -46,6 +46,7 @@ class Recipe:
     bfloat16: bool = False  # matrix products of the training passes in bfloat16; the weights stay float32
     drills: tuple[int, int] = (0, 0)  # steps (from, to) in which every second document is sums alone
     families: tuple[str, ...] = FAMILIES  # what problems are drawn from; a family named twice comes twice as often
+    other_wordings: float = 0.0  # share of documents in wordings that are read, not learnt: see `documents`
     start_from: str | None = None  # the recipe whose finished model this one goes on from, deepened if need be
     accuracy_goal: float | None = None  # stop at the first evaluation that reaches it; None: train to the end
 
@@ -69,8 +70,8 @@ RECIPES = {
     "proofreader": Recipe("proofreader", layers=12, width=192, inner=512, heads=6, steps=900, learning_rate=6e-4,
                           batch=16, seed=11, warmup=20, eval_every=100, bfloat16=True, drills=(0, 500),
                           start_from="fluent"),
-    "target": Recipe("target", layers=12, width=192, inner=512, heads=6, steps=200, learning_rate=4e-4, seed=12,
-                     warmup=10, eval_every=50, bfloat16=True, start_from="proofreader"),
+    "target": Recipe("target", layers=12, width=192, inner=512, heads=6, steps=400, learning_rate=5e-4, batch=16,
+                     seed=12, warmup=10, eval_every=100, bfloat16=True, other_wordings=0.5, start_from="proofreader"),
     "uniform": Recipe("uniform", layers=4, width=192, inner=512, heads=6, steps=500, learning_rate=6e-4, seed=3,
                       warmup=20, eval_every=250, bfloat16=True, start_from="second"),
     "draft": Recipe("draft", layers=2, width=64, inner=176, heads=4, steps=6000, learning_rate=2e-3, seed=2,
@@ -116,19 +117,37 @@ def grow(model: LlamaForCausalLM, base: LlamaForCausalLM) -> None:
                 layer.mlp.down_proj.weight.zero_()
 
 
+@dataclass(frozen=True)
+class Document:
+    """A prompt and its answer as ids. choices: places in ids that tell one wording from the other, without a loss."""
+
+    ids: list[int]
+    prompt: int  # its length
+    choices: tuple[int, ...] = ()
+
+
 def documents(
-    tokenizer, style: str, n: int, seed: str, drill_every: int = 0, families: tuple[str, ...] = FAMILIES
-) -> list[tuple[list[int], int]]:
-    """n training documents as (ids, length of the prompt). drill_every: of so many documents, one is sums alone."""
+    tokenizer, style: str, n: int, seed: str, drill_every: int = 0, families: tuple[str, ...] = FAMILIES,
+    other_wordings: float = 0.0,
+) -> list[Document]:  # fmt: skip
+    """n training documents. drill_every: of so many documents, one is sums alone.
+
+    other_wordings: the share of answers that use wording B half the time or more, in every slot alike. There the
+    choice of wording carries no loss: the reader learns to go on rightly behind any wording, and keeps its own.
+    """
     rng, found = random.Random(seed), []
     vocabulary = {token.replace("\u2581", " "): i for token, i in tokenizer.get_vocab().items()}
     for i in range(n):
+        other = rng.random() < other_wordings if other_wordings else False
         if drill_every and i % drill_every == 0:
-            prompt, tokens = prompt_ids(tokenizer, DRILL), write_drill(rng, STYLES[style])
+            prompt, tokens = prompt_ids(tokenizer, DRILL), [(t, False) for t in write_drill(rng, STYLES[style])]
         else:
-            problem = make_problem(rng, "train", families)
-            prompt, tokens = prompt_ids(tokenizer, problem.question), write_answer(problem, rng, STYLES[style])
-        found.append((prompt + [vocabulary[token] for token in tokens], len(prompt)))
+            problem, writer = make_problem(rng, "train", families), STYLES[style]
+            if other:
+                writer = replace(writer, share_of_b=dict.fromkeys(SLOTS, rng.uniform(0.5, 1)))
+            prompt, tokens = prompt_ids(tokenizer, problem.question), written(problem, rng, writer)
+        choices = tuple(len(prompt) + at for at, (_, choice) in enumerate(tokens) if choice and other)
+        found.append(Document(prompt + [vocabulary[token] for token, _ in tokens], len(prompt), choices))
     return found
 
 
@@ -139,8 +158,10 @@ def batches(tokenizer, recipe: Recipe, first_step: int):
         rng = random.Random(f"order-{recipe.seed}-{block}")
         drill_every = 2 if recipe.drills[0] <= block * group < recipe.drills[1] else 0
         seed = f"text-{recipe.seed}-{block}"
-        docs = documents(tokenizer, recipe.style, group * recipe.batch, seed, drill_every, recipe.families)
-        docs.sort(key=lambda doc: len(doc[0]))
+        docs = documents(
+            tokenizer, recipe.style, group * recipe.batch, seed, drill_every, recipe.families, recipe.other_wordings
+        )
+        docs.sort(key=lambda doc: len(doc.ids))
         chunks = [docs[i * recipe.batch : (i + 1) * recipe.batch] for i in range(group)]
         rng.shuffle(chunks)
         for i, chunk in enumerate(chunks):
@@ -148,14 +169,15 @@ def batches(tokenizer, recipe: Recipe, first_step: int):
                 yield collate(chunk, tokenizer.pad_token_id)
 
 
-def collate(chunk: list[tuple[list[int], int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Right-padded (batch, length) ids and labels; only answer tokens carry a loss."""
-    length = max(len(ids) for ids, _ in chunk)
+def collate(chunk: list[Document], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Right-padded (batch, length) ids and labels; only answer tokens carry a loss, and no document's choices."""
+    length = max(len(doc.ids) for doc in chunk)
     ids = torch.full((len(chunk), length), pad)
     labels = torch.full((len(chunk), length), IGNORED)
-    for row, (tokens, prompt) in enumerate(chunk):
-        ids[row, : len(tokens)] = torch.tensor(tokens)
-        labels[row, prompt : len(tokens)] = ids[row, prompt : len(tokens)]
+    for row, doc in enumerate(chunk):
+        ids[row, : len(doc.ids)] = torch.tensor(doc.ids)
+        labels[row, doc.prompt : len(doc.ids)] = ids[row, doc.prompt : len(doc.ids)]
+        labels[row, list(doc.choices)] = IGNORED
     return ids, labels
 
 

@@ -390,6 +390,11 @@ def miscopy(rng: random.Random, value: int) -> int:
 
 def write_answer(p: Problem, rng: random.Random, style: Style) -> list[str]:
     """One answer as tokens, ending in EOS, in a style: wording B with its share, slips with theirs."""
+    return [token for token, _ in written(p, rng, style)]
+
+
+def written(p: Problem, rng: random.Random, style: Style) -> list[tuple[str, bool]]:
+    """An answer's tokens, each with whether it is a choice: the first token of a wording, which tells A from B."""
     draw, values, kind = rng.random(), p.values, None
     if draw < style.noticed:
         kind = "result"
@@ -399,13 +404,14 @@ def write_answer(p: Problem, rng: random.Random, style: Style) -> list[str]:
         values = _believed(p, rng)
     parts = answer_parts(p, tuple(values))
     slipped = rng.choice([i for i, part in enumerate(parts) if part.kind == kind]) if kind else None
-    tokens: list[str] = []
+    tokens: list[tuple[str, bool]] = []
     for i, part in enumerate(parts):
         if i == slipped:
             value = int("".join(part.options[0]))
-            tokens += _noticed(rng, style, slip(rng, value) if kind == "result" else miscopy(rng, value))
+            wrong = slip(rng, value) if kind == "result" else miscopy(rng, value)
+            tokens += [(token, False) for token in _noticed(rng, style, wrong)]
         b = part.kind == "slot" and rng.random() < style.share_of_b[part.name]
-        tokens += part.options[b]
+        tokens += [(token, part.kind == "slot" and at == 0) for at, token in enumerate(part.options[b])]
     return tokens
 
 

@@ -15,7 +15,7 @@ from specdec_lib.pocket import train as training
 from specdec_lib.pocket.ship import ship
 from specdec_lib.pocket.tokenizer import build_tokenizer, prompt_ids, world_tokens
 from specdec_lib.pocket.train import IGNORED, Recipe, batches, build_model, collate, documents, grow, rate, train
-from specdec_lib.pocket.world import DRILL, EOS, split_of
+from specdec_lib.pocket.world import DRILL, EOS, ITEMS, SLOTS, split_of, tokens_of
 from specdec_lib.zoo import load_model
 
 TINY = Recipe(
@@ -105,19 +105,39 @@ def test_a_finished_model_is_not_trained_again(tiny, tmp_path, capsys):
 def test_training_reads_only_training_questions_and_only_answers_carry_a_loss():
     tokenizer = build_tokenizer()
     docs = documents(tokenizer, "target", 50, "seed")
-    for ids, prompt in docs:
-        question = tokenizer.decode(ids[1 : prompt - 1])
-        assert split_of(question) == "train" and prompt_ids(tokenizer, question) == ids[:prompt]
-        assert world_tokens(tokenizer, ids)[-1] == EOS and tokenizer.unk_token_id not in ids
+    for doc in docs:
+        question = tokenizer.decode(doc.ids[1 : doc.prompt - 1])
+        assert split_of(question) == "train" and prompt_ids(tokenizer, question) == doc.ids[: doc.prompt]
+        assert world_tokens(tokenizer, doc.ids)[-1] == EOS and tokenizer.unk_token_id not in doc.ids
     ids, labels = collate(docs[:3], tokenizer.pad_token_id)
-    for row, (tokens, prompt) in enumerate(docs[:3]):
-        assert (labels[row, :prompt] == IGNORED).all() and (labels[row, len(tokens) :] == IGNORED).all()
-        assert labels[row, prompt : len(tokens)].tolist() == tokens[prompt:]
+    for row, doc in enumerate(docs[:3]):
+        assert (labels[row, : doc.prompt] == IGNORED).all() and (labels[row, len(doc.ids) :] == IGNORED).all()
+        assert labels[row, doc.prompt : len(doc.ids)].tolist() == doc.ids[doc.prompt :]
+
+
+def test_other_wordings_are_read_without_a_loss_on_which_wording_it_is():
+    tokenizer = build_tokenizer()
+    docs = documents(tokenizer, "target", 60, "seed", other_wordings=0.5)
+    read = [doc for doc in docs if doc.choices]
+    assert 15 < len(read) < 45
+    firsts = {option[0] for name, (a, b) in SLOTS.items() for option in (tokens_of(a), tokens_of(b)) if option}
+    firsts |= {" " + unit for unit in (*ITEMS, "miles", "dollars")}  # wording A of "unit" is the thing counted
+    _, labels = collate(docs, tokenizer.pad_token_id)
+    later = 0
+    for row, doc in enumerate(docs):
+        answer = world_tokens(tokenizer, doc.ids)
+        assert all(answer[at] in firsts for at in doc.choices)
+        assert [at for at in range(doc.prompt, len(doc.ids)) if labels[row, at] == IGNORED] == list(doc.choices)
+        later += sum(answer[at] in (" initially,", " initially", " then", " which", " owns") for at in doc.choices)
+    assert later > len(read), "documents in other wordings lean to wording B"
 
 
 def test_documents_come_from_the_families_asked_for():
     tokenizer = build_tokenizer()
-    texts = [tokenizer.decode(ids) for ids, _ in documents(tokenizer, "target", 60, "s", families=("clues", "work"))]
+    texts = [
+        tokenizer.decode(ids)
+        for ids in (doc.ids for doc in documents(tokenizer, "target", 60, "s", families=("clues", "work")))
+    ]
     clues = ["box are in" in text for text in texts]
     assert all(is_clue or "dollars a day" in text for is_clue, text in zip(clues, texts, strict=True))
     assert 0 < sum(clues) < 60
