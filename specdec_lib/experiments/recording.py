@@ -87,9 +87,7 @@ def texts_of(lab: Lab) -> list[Recorded]:
         return record(lab.pair, tasks, POCKET_TOKENS, lab.progress)
     file = file_of(lab.pair.name)
     if not file.is_file():
-        raise ValueError(
-            f"no texts of {lab.pair.name} are recorded; record some: specdec record --pair {lab.pair.name}"
-        )
+        raise ValueError(f"no texts of {lab.pair.name} are recorded; record some: specdec record {lab.pair.name}")
     texts, _ = load(file)
     if lab.n > len(texts):
         raise ValueError(f"{file} holds {len(texts)} texts, not {lab.n}; ask for at most so many with --n")
