@@ -48,8 +48,8 @@ def test_weights_count_tokens_as_often():
 def test_the_interval_draws_whole_answers():
     """Two answers, one told apart and one not: the interval is everything; many equal answers have none at all."""
     scores, right = [1.0, 0.0, 0.0, 1.0], [1, 0, 1, 0]
-    assert auc_interval(scores, right, [0, 0, 1, 1]) == (0.0, 1.0)
-    assert auc_interval([1.0, 0.0] * 9, [1, 0] * 9, [i // 2 for i in range(18)]) == (1.0, 1.0)
+    assert auc_interval(scores, right, [0, 0, 1, 1]) == [0.0, 1.0]
+    assert auc_interval([1.0, 0.0] * 9, [1, 0] * 9, [i // 2 for i in range(18)]) == [1.0, 1.0]
     assert auc_interval([], [], []) is None
 
 
@@ -74,7 +74,7 @@ def test_without_anything_to_learn_the_bias_is_the_log_odds_of_the_weighted_clas
     hidden, right = torch.zeros(40, 3), torch.tensor([True] * 30 + [False] * 10)
     for balance, odds in ((None, 3.0), (1.0, 1.0), (0.5, 2.0)):
         weight, bias = fit(hidden, right, Settings(balance=balance))
-        assert bias == pytest.approx(math.log(odds), abs=1e-6) and not weight.any()
+        assert bias == pytest.approx(math.log(odds), abs=1e-5) and not weight.any()
 
 
 def test_the_fit_is_where_the_gradient_is_zero():

@@ -137,13 +137,13 @@ def auc(scores, right, weights=None) -> float | None:
     return float((above * beaten).sum() / (above.sum() * below.sum()))
 
 
-def auc_interval(scores, right, answer, seed: int = 0, resamples: int = 200) -> tuple[float, float] | None:
+def auc_interval(scores, right, answer, seed: int = 0, resamples: int = 200) -> list[float] | None:
     """95 % percentile bootstrap of the AUC over answers, whose tokens are drawn together. answer: (tokens,)."""
     _, answer = np.unique(np.asarray(answer), return_inverse=True)
     rng, n = np.random.default_rng(seed), answer.max(initial=-1) + 1
     found = [auc(scores, right, rng.multinomial(n, [1 / n] * n)[answer]) for _ in range(resamples)] if n else []
     found = [value for value in found if value is not None]
-    return tuple(float(x) for x in np.quantile(found, (0.025, 0.975))) if found else None
+    return [float(x) for x in np.quantile(found, (0.025, 0.975))] if found else None
 
 
 def reliability(scores, right, bins: int = 10) -> list[dict]:
