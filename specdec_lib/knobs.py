@@ -4,11 +4,8 @@ Our own. Methods that keep the same number of tokens a round can be compared by 
 Left out: the test problems, on which nothing is chosen, and the file of settings (tuned.py).
 """
 
-import hashlib
 import math
 from collections.abc import Sequence
-
-import torch
 
 from specdec_lib.experiments.base import Lab, beside, rules_table
 from specdec_lib.judge.tune import DELTAS, chosen_delta
@@ -60,20 +57,8 @@ def measure(lab: Lab, methods: Sequence[str] | None = None) -> tuple[dict[str, l
                     raise
                 left_out[name] = str(error)
     tasks = problems("validation", lab.n, lab.seed)
-    rows = {
-        name: [lab.measure(method, tasks, key=head_key(method.verifier)) for method in ladder]
-        for name, ladder in wanted.items()
-    }
+    rows = {name: [lab.measure(method, tasks) for method in ladder] for name, ladder in wanted.items()}
     return rows, left_out
-
-
-def head_key(verifier: object) -> str:
-    """Eight letters that a verifier's head is known by, so that a row is not taken for that of another head."""
-    head = getattr(verifier, "head", None)
-    if head is None:
-        return ""
-    numbers = b"".join(value.numpy().tobytes() for value in vars(head).values() if torch.is_tensor(value))
-    return "head " + hashlib.sha256(numbers).hexdigest()[:8]
 
 
 def pick(rows: dict[str, list[dict]]) -> dict[str, dict]:

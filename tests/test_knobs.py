@@ -4,7 +4,6 @@ Left out: the form of the file of settings (test_tuned.py), and what a method me
 """
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from specdec_lib import cli, knobs, zoo
@@ -70,19 +69,6 @@ def test_ladders_go_from_strict_to_lax_in_knobs_that_exist():
     assert [setting["delta"] for setting in knobs.LADDERS["judge"]] == sorted(
         (setting["delta"] for setting in knobs.LADDERS["judge"]), reverse=True
     )
-
-
-def test_a_head_is_known_by_its_numbers():
-    class With:
-        def __init__(self, *numbers):
-            self.head = type("Head", (), {})()
-            self.head.weight, self.head.made = torch.tensor(numbers), "today"
-
-    class Without:
-        pass
-
-    assert knobs.head_key(Without()) == ""
-    assert knobs.head_key(With(1.0, 2.0)) == knobs.head_key(With(1.0, 2.0)) != knobs.head_key(With(1.0, 2.5))
 
 
 # ---- measured, on two problems ---------------------------------------------------------------------------------

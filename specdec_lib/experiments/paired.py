@@ -15,7 +15,7 @@ from specdec_lib.plots import COLOURS
 WHAT = "the claim in one table: target, standard, judge, and top-K and lenience at the judge's acceptance, paired"
 PROBLEMS = 2000
 LONG = 25
-RULES = ("autoregressive", "greedy", "judge", "topk", "lenience", f"greedy:gamma={LONG}", f"judge:gamma={LONG}")
+RULES = ("greedy", "judge", "topk", "lenience", f"judge:gamma={LONG}")
 TIMES, LOSS = 2.5, 0.01  # what the judge must keep over the standard rule, and may lose of accuracy
 RIVALS = {"topk": 0.08, "lenience": 0.12}  # what the rivals lose at least
 
@@ -26,9 +26,16 @@ def run(lab: Lab) -> dict:
     """
     tasks = lab.problems()
     rows = [lab.measure(rule, tasks) for rule in RULES]
+    rows.insert(0, _target(rows[0]))
     for row in rows:
         row |= beside(row, rows[0])
     return {"rows": rows, "claims": claims(rows)}
+
+
+def _target(standard: dict) -> dict:
+    """The target's own answers are the standard rule's, token for token: greedy speculation is lossless."""
+    alone = {"method": "autoregressive", "settings": {}, "kept": 0.0, "kept_interval": (0.0, 0.0), "mat": 1.0}
+    return standard | alone | {"rounds": standard["tokens"]}
 
 
 def claims(rows: Sequence[dict]) -> list[dict]:
