@@ -37,6 +37,7 @@ smollm2: ready ## fetch SmolLM2-135M-Instruct, a real model for a CPU (93 MB, on
 pocket: ready ## train the shipped models again (hours; goes on where it was stopped)
 	@$(PY) -m specdec_lib.pocket.train
 	@$(PY) -m specdec_lib.pocket.ship models
+	@bash tools/heads.sh
 	@$(PY) -m specdec_lib eval --pair pocket --n 500 --seed 1 --json data/pocket/eval.json
 	@$(PY) -m specdec_lib eval --pair pocket-uniform --n 200 --seed 1 --json data/pocket/eval-uniform.json
 	@$(PY) -m specdec_lib.pocket.ship card

@@ -1,6 +1,6 @@
 """Build the judge's label set for a pocket pair: questions, answers by several writers, marked by the checker.
 
-Follows Judge Decoding (arXiv 2501.19309), section 4: 500 questions, right and wrong answers, about 30k tokens. Its
+Follows Judge Decoding (arXiv 2501.19309): 500 questions, right and wrong answers, about 30k tokens. Its
 people are replaced by checker.py, and part of its wrong answers by corrupt.py.
 Left out: other pairs (give labels of your own, docs/judge.md).
 """

@@ -1,6 +1,6 @@
 """Hidden states of labelled answers: what the loop hands the judge, and the same after other layers.
 
-Follows Judge Decoding (arXiv 2501.19309), section 4: the state at the token's own position, before the final norm.
+Follows Judge Decoding (arXiv 2501.19309): the state at the token's own position, before the final norm.
 Left out: rolling caches; each text is read once, as a whole.
 """
 

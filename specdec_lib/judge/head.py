@@ -1,6 +1,6 @@
 """JudgeHead: one linear unit over a target's hidden state, and the file that it is kept in.
 
-Follows Judge Decoding (Bachmann et al. 2025, arXiv 2501.19309), section 4: logistic regression, the target frozen.
+Follows Judge Decoding (Bachmann et al. 2025, arXiv 2501.19309): logistic regression, the target frozen.
 Left out: training (train.py) and the rule that uses it (verifiers/judge.py).
 """
 

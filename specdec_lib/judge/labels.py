@@ -1,6 +1,6 @@
 """The label set: answers with a mark for every token, right, wrong or dropped. Read and written as JSONL.
 
-Follows Judge Decoding (arXiv 2501.19309), section 4: tokens before the first error positive, wrong tokens negative;
+Follows Judge Decoding (arXiv 2501.19309): tokens before the first error positive, wrong tokens negative;
 that what comes after an error is dropped is ours.
 Left out: who marks the answers (data.py for the pocket world, people for anything else).
 """

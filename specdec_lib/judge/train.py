@@ -1,6 +1,6 @@
 """Train a judge head: logistic regression on hidden states, the target frozen; and say how good it is.
 
-Follows Judge Decoding (arXiv 2501.19309), section 4, in kind; standardising, L2, the balance of classes and L-BFGS are
+Follows Judge Decoding (arXiv 2501.19309), in kind; standardising, L2, the balance of classes and L-BFGS are
 ours, since the paper's own are not known.
 Left out: the choice of delta, which needs decoded answers (tune.py).
 """

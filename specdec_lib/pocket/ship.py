@@ -67,12 +67,14 @@ training passes in bfloat16, weights in float32. The target was deepened by laye
 wrote right answers and took a wrong number for a right one: after a wrong result it was no likelier to write a comma,
 as before "wait", than after a right one. It then read {proof_steps:,} batches of text full of slips put right (stage
 `proofreader`: {proof_noticed} of the answers with a wrong result, {proof_miscopied} with a number copied wrong, sums
-alone with a slip in {proof_drilled}), and at last the target's own text again.
+alone with a slip in {proof_drilled}), then the target's own text again, half of it (stages `reader` and `target`) in
+other wordings that it reads without taking them over: before that it went wrong by itself behind the draft's wording.
 The draft stops at the first check that reaches its goal of {goal} of 200 validation problems.
 
 The shipped base was trained while the wording of three families (gifts, travel, clues) was still being settled; every
-later stage, and the draft, read the final wording. A rebuild reads it throughout, so its weights and figures will
-differ a little.
+later stage, and the draft, read the final wording. In the shipped stage `reader` the choice of wording carried no loss
+in the other wordings; in `target`, and in a rebuild, it carries the target's own. So the weights and figures of a
+rebuild will differ a little.
 
 ## Which choice of the world does what
 

@@ -46,7 +46,7 @@ class Recipe:
     bfloat16: bool = False  # matrix products of the training passes in bfloat16; the weights stay float32
     drills: tuple[int, int] = (0, 0)  # steps (from, to) in which every second document is sums alone
     families: tuple[str, ...] = FAMILIES  # what problems are drawn from; a family named twice comes twice as often
-    other_wordings: float = 0.0  # share of documents in wordings that are read, not learnt: see `documents`
+    other_wordings: float = 0.0  # share of documents in wordings that are read and not taken over: see `documents`
     start_from: str | None = None  # the recipe whose finished model this one goes on from, deepened if need be
     accuracy_goal: float | None = None  # stop at the first evaluation that reaches it; None: train to the end
 
@@ -70,8 +70,10 @@ RECIPES = {
     "proofreader": Recipe("proofreader", layers=12, width=192, inner=512, heads=6, steps=900, learning_rate=6e-4,
                           batch=16, seed=11, warmup=20, eval_every=100, bfloat16=True, drills=(0, 500),
                           start_from="fluent"),
-    "target": Recipe("target", layers=12, width=192, inner=512, heads=6, steps=400, learning_rate=5e-4, batch=16,
+    "reader": Recipe("target", layers=12, width=192, inner=512, heads=6, steps=400, learning_rate=5e-4, batch=16,
                      seed=12, warmup=10, eval_every=100, bfloat16=True, other_wordings=0.5, start_from="proofreader"),
+    "target": Recipe("target", layers=12, width=192, inner=512, heads=6, steps=330, learning_rate=4e-4, batch=16,
+                     seed=13, warmup=10, eval_every=110, bfloat16=True, other_wordings=0.5, start_from="reader"),
     "uniform": Recipe("uniform", layers=4, width=192, inner=512, heads=6, steps=500, learning_rate=6e-4, seed=3,
                       warmup=20, eval_every=250, bfloat16=True, start_from="second"),
     "draft": Recipe("draft", layers=2, width=64, inner=176, heads=4, steps=6000, learning_rate=2e-3, seed=2,
@@ -119,11 +121,11 @@ def grow(model: LlamaForCausalLM, base: LlamaForCausalLM) -> None:
 
 @dataclass(frozen=True)
 class Document:
-    """A prompt and its answer as ids. choices: places in ids that tell one wording from the other, without a loss."""
+    """A prompt and its answer. ids: what is read. prompt: its length. labels: what is to be written, a place each."""
 
     ids: list[int]
-    prompt: int  # its length
-    choices: tuple[int, ...] = ()
+    prompt: int
+    labels: list[int]
 
 
 def documents(
@@ -132,22 +134,23 @@ def documents(
 ) -> list[Document]:  # fmt: skip
     """n training documents. drill_every: of so many documents, one is sums alone.
 
-    other_wordings: the share of answers that use wording B half the time or more, in every slot alike. There the
-    choice of wording carries no loss: the reader learns to go on rightly behind any wording, and keeps its own.
+    other_wordings: the share of answers that use wording B half the time or more, in every slot alike. There the label
+    of a wording's first token is drawn from the style: the reader learns to go on rightly behind any wording, and
+    keeps its own.
     """
     rng, found = random.Random(seed), []
     vocabulary = {token.replace("\u2581", " "): i for token, i in tokenizer.get_vocab().items()}
     for i in range(n):
         other = rng.random() < other_wordings if other_wordings else False
         if drill_every and i % drill_every == 0:
-            prompt, tokens = prompt_ids(tokenizer, DRILL), [(t, False) for t in write_drill(rng, STYLES[style])]
+            prompt, tokens = prompt_ids(tokenizer, DRILL), [(t, t) for t in write_drill(rng, STYLES[style])]
         else:
-            problem, writer = make_problem(rng, "train", families), STYLES[style]
-            if other:
-                writer = replace(writer, share_of_b=dict.fromkeys(SLOTS, rng.uniform(0.5, 1)))
-            prompt, tokens = prompt_ids(tokenizer, problem.question), written(problem, rng, writer)
-        choices = tuple(len(prompt) + at for at, (_, choice) in enumerate(tokens) if choice and other)
-        found.append(Document(prompt + [vocabulary[token] for token, _ in tokens], len(prompt), choices))
+            problem, own = make_problem(rng, "train", families), STYLES[style]
+            writer = replace(own, share_of_b=dict.fromkeys(SLOTS, rng.uniform(0.5, 1))) if other else own
+            prompt = prompt_ids(tokenizer, problem.question)
+            tokens = written(problem, rng, writer, own if other else None)
+        read, labels = ([vocabulary[token] for token in side] for side in zip(*tokens, strict=True))
+        found.append(Document(prompt + read, len(prompt), prompt + labels))
     return found
 
 
@@ -170,14 +173,13 @@ def batches(tokenizer, recipe: Recipe, first_step: int):
 
 
 def collate(chunk: list[Document], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Right-padded (batch, length) ids and labels; only answer tokens carry a loss, and no document's choices."""
+    """Right-padded (batch, length) ids and labels; only answer tokens carry a loss."""
     length = max(len(doc.ids) for doc in chunk)
     ids = torch.full((len(chunk), length), pad)
     labels = torch.full((len(chunk), length), IGNORED)
     for row, doc in enumerate(chunk):
         ids[row, : len(doc.ids)] = torch.tensor(doc.ids)
-        labels[row, doc.prompt : len(doc.ids)] = ids[row, doc.prompt : len(doc.ids)]
-        labels[row, list(doc.choices)] = IGNORED
+        labels[row, doc.prompt : len(doc.ids)] = torch.tensor(doc.labels[doc.prompt :])
     return ids, labels
 
 

@@ -393,8 +393,11 @@ def write_answer(p: Problem, rng: random.Random, style: Style) -> list[str]:
     return [token for token, _ in written(p, rng, style)]
 
 
-def written(p: Problem, rng: random.Random, style: Style) -> list[tuple[str, bool]]:
-    """An answer's tokens, each with whether it is a choice: the first token of a wording, which tells A from B."""
+def written(p: Problem, rng: random.Random, style: Style, reader: Style | None = None) -> list[tuple[str, str]]:
+    """An answer's tokens, each with what a reader would have written there.
+
+    That is the token itself, but at the first token of a wording, where a reader of another style takes its own.
+    """
     draw, values, kind = rng.random(), p.values, None
     if draw < style.noticed:
         kind = "result"
@@ -404,14 +407,18 @@ def written(p: Problem, rng: random.Random, style: Style) -> list[tuple[str, boo
         values = _believed(p, rng)
     parts = answer_parts(p, tuple(values))
     slipped = rng.choice([i for i, part in enumerate(parts) if part.kind == kind]) if kind else None
-    tokens: list[tuple[str, bool]] = []
+    tokens: list[tuple[str, str]] = []
     for i, part in enumerate(parts):
         if i == slipped:
             value = int("".join(part.options[0]))
             wrong = slip(rng, value) if kind == "result" else miscopy(rng, value)
-            tokens += [(token, False) for token in _noticed(rng, style, wrong)]
+            tokens += [(token, token) for token in _noticed(rng, style, wrong)]
         b = part.kind == "slot" and rng.random() < style.share_of_b[part.name]
-        tokens += [(token, part.kind == "slot" and at == 0) for at, token in enumerate(part.options[b])]
+        said = part.options[b]
+        own = said[0]
+        if reader is not None and part.kind == "slot":
+            own = part.options[rng.random() < reader.share_of_b[part.name]][0]
+        tokens += [(said[0], own), *((token, token) for token in said[1:])]
     return tokens
 
 

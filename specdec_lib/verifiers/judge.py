@@ -1,6 +1,6 @@
 """Judge: keep a token by the standard rule, or because a small head on the target's hidden state calls it right. Lossy.
 
-Follows Judge Decoding (Bachmann et al. 2025, arXiv 2501.19309), section 4: standard mask or judge mask.
+Follows Judge Decoding (Bachmann et al. 2025, arXiv 2501.19309; known here from digests): standard mask or judge mask.
 Left out: training the head (judge/), and tokens judged together.
 """
 
