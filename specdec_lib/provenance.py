@@ -5,6 +5,7 @@ Left out: the results themselves.
 """
 
 import json
+import math
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,6 +59,18 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 
 def write_results(path: Path | str, origin: dict, rows: list[dict], **beside) -> None:
-    """Write {"provenance", "rows", ...} as JSON. NaN is refused: what does not apply is null."""
-    results = {"provenance": origin, "rows": rows, **beside}
+    """Write {"provenance", "rows", ...} as JSON. NaN is refused: what does not apply is null.
+
+    An infinite number (a knob may be one) is written as "inf" or "-inf", which float() reads.
+    """
+    results = _speakable({"provenance": origin, "rows": rows, **beside})
     Path(path).write_text(json.dumps(results, indent=2, allow_nan=False) + "\n")
+
+
+def _speakable(value):
+    """JSON has no infinity: as text."""
+    if isinstance(value, dict):
+        return {key: _speakable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_speakable(inner) for inner in value]
+    return str(value) if isinstance(value, float) and math.isinf(value) else value

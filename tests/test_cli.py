@@ -536,6 +536,8 @@ def test_git_state_is_the_projects_own(tmp_path):
 def test_results_are_json_that_everybody_reads(tmp_path):
     with pytest.raises(ValueError):
         provenance.write_results(tmp_path / "r.json", {}, [{"alpha": float("nan")}])
+    provenance.write_results(tmp_path / "inf.json", {}, [{"settings": {"lambda": float("inf"), "tau": 0.1}}])
+    assert json.loads((tmp_path / "inf.json").read_text())["rows"] == [{"settings": {"lambda": "inf", "tau": 0.1}}]
     provenance.write_results(tmp_path / "r.json", {"seed": 1}, [{"alpha": None}], c=0.2)
     assert json.loads((tmp_path / "r.json").read_text()) == {
         "provenance": {"seed": 1},
