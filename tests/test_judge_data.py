@@ -208,16 +208,18 @@ def test_only_a_pocket_pair_s_answers_can_be_marked(pair, tmp_path):
 def test_the_models_write_their_turns_and_corrupted_answers_bring_wrong_tokens_only(pair, tmp_path):
     answers = data.build(pair, tmp_path / "a.jsonl", 5)
     assert read_labels(tmp_path / "a.jsonl", pair) == answers
-    full = [a for a in answers if a.writer != "corrupted"]
+    full = [a for a in answers if a.writer in data.FULL]
     assert [a.writer for a in full] == list(data.FULL)
-    assert len(answers) == 5 * (1 + data.CORRUPTED)
-    for a in answers:
-        if a.writer == "corrupted":
-            assert a.marks == "." * (len(a.ids) - 1) + "-"
+    wrong_only = [a for a in answers if a.writer not in data.FULL]
+    assert sum(a.writer == "corrupted" for a in wrong_only) == 5 * data.CORRUPTED
+    assert {a.writer for a in wrong_only} - {"corrupted"} <= set(data.SLIPS.values())
+    assert any(a.writer == data.SLIPS["draft-sampled"] for a in wrong_only)
+    for a in wrong_only:
+        assert a.marks == "." * (len(a.ids) - 1) + "-"
     assert all("." not in a.marks for a in full)
     greedy, drafted = full[0], full[2]
     assert greedy.ids[-1] == pair.tokenizer.eos_token_id and "-" not in full[4].marks
     assert drafted.ids != greedy.ids
     assert about_labels(tmp_path / "a.jsonl")["checksums"] == pair.checksums
     text = data.counted(answers)
-    assert "corrupted" in text and text.splitlines()[-1].split()[:2] == ["all", "25"]
+    assert "corrupted" in text and text.splitlines()[-1].split()[:2] == ["all", str(len(answers))]

@@ -8,6 +8,7 @@ Left out: other pairs (give labels of your own, docs/judge.md).
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tqdm import tqdm
@@ -24,9 +25,11 @@ from specdec_lib.zoo import Pair
 MAX_NEW_TOKENS = 260
 QUESTIONS, SEED, SPLIT = 500, 1, "calibration"
 CHUNK = 100  # questions that are saved together
-CORRUPTED = 4  # corrupted answers a question
-WRITERS = ("target", "target-sampled", "draft", "draft-sampled", "world", "corrupted")
-FULL = WRITERS[:-1]  # who write whole answers: one a question, taking turns
+SLIPS_SEED = 10**6  # so that a sampled answer that is searched for slips is not the one that is written whole
+CORRUPTED = 3  # corrupted answers a question
+FULL = ("target", "target-sampled", "draft", "draft-sampled", "world")  # write whole answers, taking turns
+SLIPS = {"draft": "draft's slips", "draft-sampled": "draft-sampled's slips"}  # of every question, the wrong token alone
+WRITERS = (*FULL, *SLIPS.values(), "corrupted")
 _MARKS = {checker.RIGHT: RIGHT, checker.WRONG: WRONG, checker.CORRECTED: CORRECTED, checker.AFTER: AFTER}
 
 
@@ -97,9 +100,15 @@ def _chunk(pair: Pair, tasks: Sequence[Problem], start: int, seed: int) -> list[
     for writer in FULL[:-1]:
         mine = [i for i, turn in enumerate(turns) if turn == writer]
         written |= dict(zip(mine, _decoded(pair, writer, [tasks[i] for i in mine], seed + start), strict=True))
+    slips = {writer: _decoded(pair, writer, tasks, seed + start + SLIPS_SEED) for writer in SLIPS}
     found = []
     for i, problem in enumerate(tasks):
         found.append(marked(pair, problem, written[i], turns[i]))
+        for writer, name in SLIPS.items():
+            slip = marked(pair, problem, slips[writer][i], name)
+            if WRONG in slip.marks:
+                end = slip.marks.index(WRONG) + 1
+                found.append(wrong_token_only(replace(slip, ids=slip.ids[:end], marks=slip.marks[:end])))
         rng = random.Random(f"corrupted-{seed}-{start + i}")
         for _ in range(CORRUPTED):
             wrong = _ids(pair, corrupted(problem, write_answer(problem, rng, any_wording(rng)), rng))
