@@ -17,9 +17,9 @@ held_out=data/judge/labels-pocket-validation.jsonl.gz
 "${specdec[@]}" judge ablate --labels $labels --held-out $held_out --json data/pocket/judge-ablations.json
 "${specdec[@]}" judge stages --labels $labels --held-out $held_out --json data/judge/stages-pocket.json
 "${specdec[@]}" csd calibrate --n 100 --out data/pocket/csd-memory-100.json
-"${specdec[@]}" autojudge mine data/pocket/autojudge.jsonl --n 100
+"${specdec[@]}" autojudge mine data/pocket/autojudge.jsonl --n 64
 "${specdec[@]}" autojudge train data/pocket/autojudge.jsonl \
     --out data/pocket/autojudge.safetensors --json data/pocket/autojudge.json
-"${specdec[@]}" knobs --pair pocket --n 200 --seed 1 --json data/experiments/knobs-pocket.json
+"${specdec[@]}" knobs --pair pocket --n 300 --seed 1 --methods judge,topk,lenience --json data/experiments/knobs-pocket.json
 mkdir -p data/traces
 "${specdec[@]}" scored --pair pocket --n 40 --seed 3 --json data/traces/scored-pocket.json

@@ -81,7 +81,7 @@ def _wrong_word(problem: Problem, right: list[str], rng: random.Random) -> tuple
 
 def _skipped(problem: Problem, right: list[str], rng: random.Random) -> tuple[int, str] | None:
     """Something is left out: half a number, the thing counted, a step."""
-    at = rng.randrange(len(right) - 1)
+    at = rng.randrange(1, len(right) - 1)  # a text that begins without a word cannot be had back from its text
     return at, right[min(at + rng.randint(1, FARTHEST), len(right) - 1)]
 
 
