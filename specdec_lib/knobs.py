@@ -64,8 +64,8 @@ def measure(lab: Lab, methods: Sequence[str] | None = None) -> tuple[dict[str, l
 def pick(rows: dict[str, list[dict]]) -> dict[str, dict]:
     """The chosen row of every method.
 
-    The judge's keeps most among those that lose at most half a point of accuracy (judge/tune.py). Of every other method
-    it is the one whose kept comes nearest to that; of equals, the stricter.
+    The judge's keeps most among those that lose at most three quarters of a point of accuracy (judge/tune.py). Of every
+    other method it is the one whose kept comes nearest to that; of equals, the stricter.
     """
     base = rows[BASE][0]
     judged = [{"delta": row["settings"]["delta"], **row, **_loss(row, base)} for row in rows[JUDGE]]
@@ -90,7 +90,7 @@ def settings(chosen: dict[str, dict], n: int, seed: int) -> dict[str, dict]:
     made = {}
     for name, row in chosen.items():
         figures = f"kept {row['kept']:.2f}, accuracy {100 * row['accuracy']:.1f} %"
-        how = "keeps most at a loss of at most .5 points" if name == JUDGE else "kept nearest to the judge's"
+        how = "keeps most at a loss of at most .75 points" if name == JUDGE else "kept nearest to the judge's"
         knobs = {knob: value for knob, value in row["settings"].items() if knob != "gamma"}
         made[name] = {**knobs, PICKED: f"{how} ({figures}) {on}"}
         if name == "lenience":

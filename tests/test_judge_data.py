@@ -10,7 +10,7 @@ import random
 import pytest
 
 from specdec_lib.judge import data
-from specdec_lib.judge.corrupt import CLASSES, WEIGHTS, _skipped, corrupted
+from specdec_lib.judge.corrupt import CLASSES, WEIGHTS, corrupted
 from specdec_lib.judge.labels import LabelledAnswer, about_labels, read_labels, write_labels
 from specdec_lib.pocket.checker import RIGHT, WRONG, mark
 from specdec_lib.pocket.tokenizer import world_tokens
@@ -131,21 +131,8 @@ def test_a_corrupted_answer_is_right_up_to_its_last_token_which_is_wrong():
             last.append(tokens[-1])
     digits = sum(token.strip().isdigit() for token in last)
     words = sum(token in words for token in last for words in CLASSES)
-    others = len(last) - digits - words - last.count(EOS)  # what was left out stood before a plain word or a stop
-    assert EOS in last and words > 20 and len(last) / 4 < digits < len(last) and others > 5
-    assert set(WEIGHTS) == {"result", "digit", "word", "skip", "end"}
-
-
-def test_something_left_out_comes_from_close_behind_and_may_be_half_a_number():
-    half = 0
-    for i, problem in enumerate(problems("calibration", 150, 6)):
-        rng = random.Random(i)
-        right = write_answer(problem, rng, data.any_wording(rng))
-        at, token = _skipped(problem, right, rng)
-        assert token in right[at + 1 : at + 7]
-        if right[at - 1].strip().isdigit() and right[at].isdigit() and not token.strip().isdigit():
-            half += 1
-    assert half
+    assert EOS in last and words > 20 and len(last) / 2 < digits < len(last)
+    assert digits + words + last.count(EOS) >= len(last) and set(WEIGHTS) == {"result", "digit", "word", "end"}
 
 
 def test_the_same_seed_corrupts_the_same_way():

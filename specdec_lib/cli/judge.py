@@ -147,7 +147,7 @@ def eval(
         rows = in_the_loop(models, used, n, seed, progress=sys.stderr.isatty())
         beside["delta"] = chosen_delta(rows)
         print(table(rows))
-        print(f"delta {beside['delta']:g} keeps most of those that lose at most half a point")
+        print(f"delta {beside['delta']:g} keeps most of those that lose at most three quarters of a point")
     if json_file is not None:
         arguments = {"pair": models.name, "labels": labels and labels.name, "n": n}
         write_results(json_file, models.provenance(arguments, seed), rows, **beside)

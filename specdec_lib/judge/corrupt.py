@@ -26,19 +26,19 @@ CLASSES = [
     [f" {word}" for word in words] for words in (NAMES, [*ITEMS, "miles", "dollars", "boxes"], COLOURS, DAYS)
 ] + [
     [tokens_of(wording)[0] for slot in slots for wording in SLOTS[slot]]
-    for slots in (("plus", "minus", "times"), ("gives", "takes"), ("adds", "removes"), ("next", "end"))
+    for slots in (("plus", "minus", "times"), ("gives", "takes"), ("adds", "removes"))
 ]
-RESULT, DIGIT, WORD, SKIP, END = "result", "digit", "word", "skip", "end"
-WEIGHTS = {RESULT: 4, DIGIT: 2, WORD: 4, SKIP: 4, END: 1}  # how often each kind is tried
-FARTHEST = 6  # tokens that are left out
+RESULT, DIGIT, WORD, END = "result", "digit", "word", "end"
+WEIGHTS = {RESULT: 4, DIGIT: 4, WORD: 3, END: 1}  # how often each kind is tried
 
 
 def corrupted(problem: Problem, right: list[str], rng: random.Random) -> list[str]:
     """The beginning of a right answer (the world's tokens) and, as its last token, one that is wrong there."""
     while True:
         (kind,) = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))
-        make = {RESULT: _wrong_result, DIGIT: _wrong_digit, WORD: _wrong_word, SKIP: _skipped, END: _early_end}[kind]
-        found = make(problem, right, rng)
+        found = {RESULT: _wrong_result, DIGIT: _wrong_digit, WORD: _wrong_word, END: _early_end}[kind](
+            problem, right, rng
+        )
         if found is not None and mark_next(problem, right[: found[0]], found[1]) == WRONG:
             return [*right[: found[0]], found[1]]
 
@@ -77,12 +77,6 @@ def _wrong_word(problem: Problem, right: list[str], rng: random.Random) -> tuple
     places = [(i, words) for i, token in enumerate(right) for words in CLASSES if token in words]
     at, words = rng.choice(places)
     return at, rng.choice(words)
-
-
-def _skipped(problem: Problem, right: list[str], rng: random.Random) -> tuple[int, str] | None:
-    """Something is left out: half a number, the thing counted, a step."""
-    at = rng.randrange(1, len(right) - 1)  # a text that begins without a word cannot be had back from its text
-    return at, right[min(at + rng.randint(1, FARTHEST), len(right) - 1)]
 
 
 def _early_end(problem: Problem, right: list[str], rng: random.Random) -> tuple[int, str] | None:
