@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from specdec_lib.pocket.tokenizer import prompt_ids
+from specdec_lib.pocket.tokenizer import prompt_ids, world_ids
 from specdec_lib.pocket.world import STYLES, problems, write_answer
 
 LINES = 200  # of a plain text, read and turned into ids together
@@ -57,5 +57,5 @@ def pocket_ids(n: int, tokenizer, seed: int = 0) -> Iterator[tuple[list[int], in
     """(ids, 1) of n questions of the training split with an answer each, in the wording that the target was taught."""
     rng = random.Random(f"datastore-{seed}")
     for problem in problems("train", n, seed):
-        words = [word.replace(" ", "\u2581") for word in write_answer(problem, rng, STYLES["target"])]
-        yield [*prompt_ids(tokenizer, problem.question), *tokenizer.convert_tokens_to_ids(words)], 1
+        answer = world_ids(tokenizer, write_answer(problem, rng, STYLES["target"]))
+        yield [*prompt_ids(tokenizer, problem.question), *answer], 1

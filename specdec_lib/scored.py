@@ -19,6 +19,7 @@ from specdec_lib.pocket.checker import AFTER, CORRECTED, RIGHT, WRONG
 from specdec_lib.pocket.tokenizer import prompt_ids, world_tokens
 from specdec_lib.pocket.world import Problem
 from specdec_lib.verifiers import LosslessRejection
+from specdec_lib.verifiers.soft import entropies, rank_in
 from specdec_lib.zoo import Pair
 
 LABELS = {"r": RIGHT, "w": WRONG, "c": CORRECTED, "a": AFTER}  # a letter a token in the file
@@ -70,19 +71,16 @@ def score_answer(
     """What the target makes of an answer's ids. judge: hidden states (tokens, width) to logits (tokens,)."""
     logits, hidden = read_answer(pair.target, prompt_ids(pair.tokenizer, problem.question), answer)
     laws = logits.double().log_softmax(dim=-1)
-    ids = torch.tensor(answer, device=laws.device)[:, None]
-    own = laws.gather(1, ids)
-    lower = torch.arange(laws.shape[1], device=laws.device) < ids
-    rank = ((laws > own) | ((laws == own) & lower)).sum(dim=-1)  # on a tie the lowest id is the argmax
+    ids = torch.tensor(answer, device=laws.device)
     return ScoredText(
         problem.question,
         world_tokens(pair.tokenizer, list(answer)),
         list(labels),
         world_tokens(pair.tokenizer, laws.argmax(dim=-1).tolist()),
-        rank.tolist(),
-        own[:, 0].tolist(),
+        rank_in(laws, ids).tolist(),
+        laws.gather(1, ids[:, None])[:, 0].tolist(),
         laws.amax(dim=-1).tolist(),
-        (-(laws.exp() * laws).nan_to_num().sum(dim=-1)).tolist(),
+        entropies(laws.exp()).tolist(),
         judge(hidden).tolist(),
     )
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from specdec_lib.text_file import read_text
+
 CONVERSATION = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
 GROUPS = ("mt_bench", "translation", "summarization", "qa", "math_reasoning", "rag")
 
@@ -116,11 +118,7 @@ def write_rows(file: Path | str, rows: Iterable[Question | Answer]) -> None:
 
 def _read(file: Path | str, kind):
     found = []
-    try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not a text file (UTF-8)") from error
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_text(file).splitlines(), start=1):
         if line.strip():
             try:
                 found.append(kind.of(json.loads(line)))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from specdec_lib.pocket.world import Problem, problems
 from specdec_lib.specbench import Question, group_of
+from specdec_lib.text_file import read_text
 from specdec_lib.whole import check_whole
 from specdec_lib.zoo import data_folder
 
@@ -61,11 +62,7 @@ def read_tasks(file: Path) -> list[Task]:
     with "turns" is a question of Spec-Bench's format, and gives a task a turn.
     """
     found = []
-    try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not a text file (UTF-8)") from error
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_text(file).splitlines(), start=1):
         if not line.strip():
             continue
         try:

@@ -32,6 +32,7 @@ from specdec_lib.model import CausalLM
 from specdec_lib.presets import ModelSpec, data_folder, parse_model, preset  # noqa: F401
 from specdec_lib.provenance import provenance
 from specdec_lib.quantise import compute_dtype, dtype_name, quantisation
+from specdec_lib.sums import read_sums, sha256_of
 
 TOKENS = 2048  # in each cache, for which a pair that is no preset must fit
 REMEMBERED_SUM_BYTES = 2**31  # larger weights are told apart by name, size and date: reading them all takes minutes
@@ -247,10 +248,7 @@ def _checksum(files: list[Path]) -> str:
     if recorded is None and sum(file.stat().st_size for file in files) > REMEMBERED_SUM_BYTES:
         stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
         return "unread " + hashlib.sha256(repr(stats).encode()).hexdigest()
-    sums = []
-    for file in files:
-        with file.open("rb") as opened:
-            sums.append(hashlib.file_digest(opened, "sha256").hexdigest())
+    sums = [sha256_of(file) for file in files]
     checksum = sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
     if recorded is not None and recorded != checksum:
         raise ValueError(
@@ -263,15 +261,7 @@ def _checksum(files: list[Path]) -> str:
 
 def recorded_checksum(weights: Path) -> str | None:
     """The sha256 that SHA256SUMS, one folder up, records for this file; None where nothing is recorded."""
-    sums = weights.parent.parent / "SHA256SUMS"
-    if not sums.is_file():
-        return None
-    name = f"{weights.parent.name}/{weights.name}"
-    for line in sums.read_text().splitlines():
-        checksum, _, file = line.partition("  ")
-        if file == name:
-            return checksum
-    return None
+    return read_sums(weights.parent.parent).get(f"{weights.parent.name}/{weights.name}")
 
 
 def load_tokenizer(source: Path | str) -> PreTrainedTokenizerBase:

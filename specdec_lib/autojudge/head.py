@@ -12,8 +12,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from specdec_lib.judge.head import HeadError, heads_folder, record_sum, recorded_sum, sha256_of
-from specdec_lib.presets import data_folder
+from specdec_lib.judge.head import HeadError, head_files
+from specdec_lib.sums import record_sum, recorded_sum, sha256_of
 from specdec_lib.zoo import Pair
 
 FORMAT = "specdec autojudge head 1"
@@ -74,7 +74,7 @@ def head_of(pair: Pair) -> AutoJudgeHead:
 
     HeadError where there is none, with how to train one.
     """
-    for file in sorted([*(data_folder() / "pocket").glob("*.safetensors"), *heads_folder().glob("*.safetensors")]):
+    for file in sorted(head_files()):
         about = _about(file)
         if about is not None and {role: about.get(role) for role in ("target", "draft")} == pair.checksums:
             return AutoJudgeHead.load(file)

@@ -136,10 +136,3 @@ def from_files(pair: str, load: Callable):
 def short(value: object, width: int = 70) -> str:
     text = " ".join(str(value).split())
     return text if len(text) <= width else text[: width - 3] + "..."
-
-
-def read_text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not a text file (UTF-8)") from error

@@ -22,12 +22,12 @@ from specdec_lib.cli.base import (
     TargetOption,
     command,
     load,
-    read_text,
     say,
     say_how,
     short,
     writable,
 )
+from specdec_lib.text_file import read_text
 
 
 @command("""

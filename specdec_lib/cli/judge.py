@@ -30,6 +30,8 @@ app.add_typer(judge, name="judge", help="Judge Decoding's label set and head, fo
 LabelsOption = Annotated[
     Path, typer.Option("--labels", metavar="FILE", help="Answers with marked tokens or spans, .jsonl or .jsonl.gz.")
 ]
+TestLabelsOption = Annotated[Path, typer.Option("--held-out", metavar="FILE", help="Labels to test on.")]
+RowsOption = Annotated[Path, typer.Option("--json", metavar="FILE", help="Where the rows go, as each is made.")]
 HeldOutOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Labels to test on; else a fifth of the questions is held out.")
 ]
@@ -161,8 +163,8 @@ specdec judge ablate --labels labels.jsonl.gz --held-out validation.jsonl.gz --j
 )
 def ablate(
     labels: LabelsOption,
-    held_out: Annotated[Path, typer.Option(metavar="FILE", help="Labels to test on.")],
-    json_file: Annotated[Path, typer.Option("--json", metavar="FILE", help="Where the rows go, as each is made.")],
+    held_out: TestLabelsOption,
+    json_file: RowsOption,
     pair: PairOption = "pocket",
 ) -> None:
     """Change one thing of the training at a time and measure the AUC. The same command goes on where it stopped."""
@@ -187,8 +189,8 @@ specdec judge stages --labels labels.jsonl.gz --held-out validation.jsonl.gz --j
 )
 def stages(
     labels: LabelsOption,
-    held_out: Annotated[Path, typer.Option(metavar="FILE", help="Labels to test on.")],
-    json_file: Annotated[Path, typer.Option("--json", metavar="FILE", help="Where the rows go, as each is made.")],
+    held_out: TestLabelsOption,
+    json_file: RowsOption,
     work: Annotated[Path, typer.Option(metavar="FOLDER", help="Where make pocket keeps its stages.")] = (
         Path("build/pocket")
     ),

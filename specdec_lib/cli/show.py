@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specdec_lib.cli.base import command, from_files, read_text, say, writable
+from specdec_lib.cli.base import command, from_files, say, writable
+from specdec_lib.text_file import read_text
 
 
 @command("""

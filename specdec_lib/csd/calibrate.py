@@ -4,7 +4,6 @@ Follows Calibrated Speculative Decoding (Zhou et al. 2026, arXiv 2604.13634), it
 Left out: learning while the rule is in use (verifiers/csd.py does that by itself, unless the memory is frozen).
 """
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,9 @@ from specdec_lib.csd.memory import CorrectionMemory
 from specdec_lib.drafters import ModelDrafter
 from specdec_lib.pocket.tokenizer import prompt_ids
 from specdec_lib.pocket.world import problems
+from specdec_lib.sums import sha256_of
 from specdec_lib.tasks import read_tasks
+from specdec_lib.text_file import read_text
 from specdec_lib.verifiers import GreedyMatch
 from specdec_lib.whole import check_whole
 
@@ -47,17 +48,13 @@ def stream(pair, n: int, seed: int = 0, file: Path | None = None) -> Stream:
     texts = _texts(Path(file))
     if n > len(texts):
         raise ValueError(f"{file} holds {len(texts)} prompts, not {n}; ask for at most {len(texts)}, or add some")
-    checksum = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    return Stream(f"file of sha256 {checksum}", [pair.prompt(text) for text in texts[:n]])
+    return Stream(f"file of sha256 {sha256_of(Path(file))}", [pair.prompt(text) for text in texts[:n]])
 
 
 def _texts(file: Path) -> list[str]:
     if file.suffix == ".jsonl":
         return [task.prompt for task in read_tasks(file)]
-    try:
-        found = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not a text file (UTF-8)") from error
+    found = [line.strip() for line in read_text(file).splitlines() if line.strip()]
     if not found:
         raise ValueError(f"{file} holds no prompt")
     return found

@@ -17,7 +17,7 @@ from specdec_lib.batch import decode_batch
 from specdec_lib.judge.corrupt import corrupted
 from specdec_lib.judge.labels import AFTER, CORRECTED, DROPPED, RIGHT, WRONG, LabelledAnswer, write_labels
 from specdec_lib.pocket import checker
-from specdec_lib.pocket.tokenizer import world_tokens
+from specdec_lib.pocket.tokenizer import world_ids, world_tokens
 from specdec_lib.pocket.world import SLOTS, Problem, Style, problems, write_answer
 from specdec_lib.sampling import SamplingSettings
 from specdec_lib.zoo import Pair
@@ -132,7 +132,7 @@ def _by_world(pair: Pair, problem: Problem, number: int, seed: int) -> list[int]
 
 
 def _ids(pair: Pair, tokens: list[str]) -> list[int]:
-    return pair.tokenizer.convert_tokens_to_ids([token.replace(" ", "\u2581") for token in tokens])
+    return world_ids(pair.tokenizer, tokens)
 
 
 def _decoded(pair: Pair, writer: str, tasks: list[Problem], seed: int) -> list[list[int]]:

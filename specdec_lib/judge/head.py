@@ -4,7 +4,6 @@ Follows Judge Decoding (Bachmann et al. 2025, arXiv 2501.19309): logistic regres
 Left out: training (train.py) and the rule that uses it (verifiers/judge.py).
 """
 
-import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +14,9 @@ from safetensors.torch import save_file
 
 from specdec_lib.presets import data_folder
 from specdec_lib.smollm2 import cache_folder
+from specdec_lib.sums import SUMS, record_sum, recorded_sum, sha256_of
 
 FORMAT, VERSION = "specdec judge head", "1"
-SUMS = "SHA256SUMS"
 
 
 class HeadError(ValueError):
@@ -104,7 +103,7 @@ def head_of(pair) -> JudgeHead:
     HeadError where there is none, with how to train one; the newest of several.
     """
     checksum = pair.checksums["target"]
-    for file in sorted(_candidates(), key=lambda f: f.stat().st_mtime, reverse=True):
+    for file in sorted(head_files(), key=lambda f: f.stat().st_mtime, reverse=True):
         try:
             about = _about(file)
         except HeadError:
@@ -139,7 +138,8 @@ def heads_folder() -> Path:
     return cache_folder() / "heads"
 
 
-def _candidates() -> list[Path]:
+def head_files() -> list[Path]:
+    """Where heads may be: those shipped, then the user's own."""
     return [*(data_folder() / "pocket").glob("*.safetensors"), *heads_folder().glob("*.safetensors")]
 
 
@@ -162,24 +162,3 @@ def _about(file: Path) -> dict[str, str]:
 def root_mean_square_one(hidden: torch.Tensor) -> torch.Tensor:
     """Rows scaled to a root mean square of 1."""
     return hidden / hidden.square().mean(dim=-1, keepdim=True).clamp_min(1e-12).sqrt()
-
-
-def sha256_of(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def recorded_sum(file: Path) -> str | None:
-    """The sha256 that SHA256SUMS beside the file records for it; None where none is recorded."""
-    return _sums(file.parent).get(file.name)
-
-
-def _sums(folder: Path) -> dict[str, str]:
-    """File name to sha256, as SHA256SUMS of this folder says."""
-    sums = folder / SUMS
-    lines = sums.read_text().splitlines() if sums.is_file() else []
-    return {name: checksum for checksum, _, name in (line.partition("  ") for line in lines)}
-
-
-def record_sum(file: Path) -> None:
-    sums = _sums(file.parent) | {file.name: sha256_of(file)}
-    (file.parent / SUMS).write_text("".join(f"{checksum}  {name}\n" for name, checksum in sums.items()))

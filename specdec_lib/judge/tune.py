@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from tqdm import tqdm
 
-from specdec_lib import trace as figures
 from specdec_lib.drafters import ModelDrafter
 from specdec_lib.evaluate import Answer, answers
+from specdec_lib.experiments.base import row_of
 from specdec_lib.judge.head import JudgeHead
 from specdec_lib.pocket.world import problems
-from specdec_lib.stats import paired_interval, share_interval, totals_interval
+from specdec_lib.stats import totals_interval
 from specdec_lib.verifiers.judge import Judge
 from specdec_lib.zoo import Pair
 
@@ -45,19 +45,15 @@ def in_the_loop(
 
 
 def _row(delta: float, mine: list[Answer], standard: list[Answer]) -> dict:
+    found = row_of(mine)
     right = [a.marking.final_right for a in mine]
-    target = [s.marking.final_right for s in standard]
-    rounds = [[sum(len(r.path) for r in a.trace.rounds), len(a.trace.rounds)] for a in mine]
+    difference = [[r - s.marking.final_right, 1] for r, s in zip(right, standard, strict=True)]
+    figures = ("n", "kept", "kept_interval", "accuracy", "accuracy_interval", "any_wrong")
     return {
         "delta": delta,
-        "n": len(mine),
-        "kept": figures.kept([a.trace for a in mine]),
-        "kept_interval": totals_interval(rounds, lambda kept, n: kept / n),
-        "accuracy": sum(right) / len(right),
-        "accuracy_interval": share_interval(sum(right), len(right)),
-        "accuracy_minus_target": (sum(right) - sum(target)) / len(right),
-        "accuracy_minus_target_interval": paired_interval(right, target),
-        "any_wrong": sum(a.marking.any_wrong for a in mine) / len(mine),
+        **{name: found[name] for name in figures},
+        "accuracy_minus_target": sum(d for d, _ in difference) / len(difference),
+        "accuracy_minus_target_interval": totals_interval(difference, lambda d, n: d / n),
     }
 
 

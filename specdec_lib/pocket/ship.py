@@ -5,7 +5,6 @@ Left out: training (train.py) and measuring (evaluate.py).
 """
 
 import argparse
-import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -15,6 +14,7 @@ from safetensors.torch import load_file
 from specdec_lib.machine import versions
 from specdec_lib.pocket.train import RECIPES, SHIPPED, Recipe
 from specdec_lib.pocket.world import FAMILIES, SLOTS, SPLITS, STYLES
+from specdec_lib.sums import SUMS, sha256_of
 from specdec_lib.zoo import data_folder, recorded_checksum
 
 FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
@@ -39,9 +39,8 @@ def ship(work: Path, data: Path) -> None:
         for file in FILES:
             if (source / file).is_file():
                 shutil.copyfile(source / file, target / file)
-        checksum = hashlib.sha256((target / "model.safetensors").read_bytes()).hexdigest()
-        sums.append(f"{checksum}  {name}/model.safetensors\n")
-    (data / "SHA256SUMS").write_text("".join(sums))
+        sums.append(f"{sha256_of(target / 'model.safetensors')}  {name}/model.safetensors\n")
+    (data / SUMS).write_text("".join(sums))
     (data / "training.json").write_text(json.dumps(training, indent=1) + "\n")
 
 

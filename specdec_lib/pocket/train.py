@@ -252,12 +252,9 @@ def load_checkpoint(folder: Path, model, optimizer) -> int:
     return step
 
 
-def train(name: str, work: Path, steps: int | None = None, recipe: Recipe | None = None) -> Path:
-    """Train one recipe under work/name, resuming what is there; the folder of the finished model.
-
-    recipe: one that is not among RECIPES (an experiment's).
-    """
-    recipe = recipe or RECIPES[name]
+def train(name: str, work: Path, steps: int | None = None) -> Path:
+    """Train one recipe under work/name, resuming what is there; the folder of the finished model."""
+    recipe = RECIPES[name]
     last = recipe.steps if steps is None else min(steps, recipe.steps)
     folder, tokenizer = work / name, build_tokenizer()
     folder.mkdir(parents=True, exist_ok=True)

@@ -134,12 +134,23 @@ def probability_of(laws: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
 
 def logit_gaps(tree: DraftTree, scores: Scores) -> torch.Tensor:
     """log p(x) / max p for each node's token, (nodes,), from adjusted logits: the root has 0, a foreign id -inf."""
-    parents = torch.tensor(tree.parents, device=tree.tokens.device).clamp_min(0)
-    inside = tree.tokens < scores.adjusted.shape[-1]
-    gaps = scores.adjusted[parents, torch.where(inside, tree.tokens, 0)] - scores.row_max[parents]
-    gaps = torch.where(inside, gaps, -float("inf"))
+    gaps = own_logits(tree, scores) - scores.row_max[parents_of(tree)]
     gaps[0] = 0.0
     return gaps
+
+
+def own_logits(tree: DraftTree, scores: Scores) -> torch.Tensor:
+    """The adjusted logit of each node's token in its parent's row, (nodes,); -inf for what the settings forbid and for
+    an id outside the vocabulary. The root's is without meaning.
+    """
+    inside = tree.tokens < scores.adjusted.shape[-1]
+    own = scores.adjusted[parents_of(tree), torch.where(inside, tree.tokens, 0)]
+    return torch.where(inside, own, -float("inf"))
+
+
+def parents_of(tree: DraftTree) -> torch.Tensor:
+    """The row that verifies each node, its parent's, (nodes,); the root has its own."""
+    return torch.tensor(tree.parents, device=tree.tokens.device).clamp_min(0)
 
 
 def rows(indices: Sequence[int]) -> slice | list[int]:
@@ -169,15 +180,14 @@ def walk(
     """
     if len(tree) == 1:
         return _plain_step(tree, scores, roll)
-    parents = torch.tensor(tree.parents, device=tree.tokens.device).clamp_min(0)
-    target = scores.probability(parents, tree.tokens)
+    target = scores.probability(parents_of(tree), tree.tokens)
     if tree.draft_laws is None:
         draft, overlap = torch.ones_like(target), target
     else:
         draft = probability_of(tree.draft_laws, tree.tokens[1:])
         overlap = torch.minimum(scores.laws[rows(tree.parents[1:])], tree.draft_laws).sum(dim=-1)
         draft, overlap = (torch.cat([target.new_ones(1), t.to(target.dtype)]) for t in (draft, overlap))
-    rescued = target.new_zeros(0) if rescued is None else rescued & _allowed(tree, scores, parents)
+    rescued = target.new_zeros(0) if rescued is None else rescued & (own_logits(tree, scores) > -float("inf"))
     accept, rescue, rolled, tokens, row_max, best, p, q, overlaps, draft_peaks = to_host(
         probabilities, rescued, roll.tensor, tree.tokens, scores.row_max, scores.best, target, draft, overlap,
         tree.draft_peaks,
@@ -212,12 +222,6 @@ def walk(
         node = child
     kind = RECOVERED if tree.children[node] else BONUS
     return Verdict(path, roll.token(node), kind, outcomes, tokens, p, q, overlaps, best)
-
-
-def _allowed(tree: DraftTree, scores: Scores, parents: torch.Tensor) -> torch.Tensor:
-    """(nodes,) bool: the settings let this token follow its parent."""
-    inside = tree.tokens < scores.adjusted.shape[-1]
-    return inside & (scores.adjusted[parents, torch.where(inside, tree.tokens, 0)] > -float("inf"))
 
 
 def _plain_step(tree: DraftTree, scores: Scores, roll: Roll) -> Verdict:

@@ -14,7 +14,7 @@ from specdec_lib.csd.memory import CorrectionMemory
 from specdec_lib.drafters.base import Feedback
 from specdec_lib.sampling import Chance
 from specdec_lib.tree import DraftTree
-from specdec_lib.verifiers.base import Scores, Verdict
+from specdec_lib.verifiers.base import Scores, Verdict, parents_of
 from specdec_lib.verifiers.lossless import standard_or
 
 
@@ -57,7 +57,7 @@ class CSD:
 
     def _gate(self, tree: DraftTree, scores: Scores) -> torch.Tensor:
         """(nodes,) bool: the gap of the raw logits. Two numbers a node are read; no law is made."""
-        parents = torch.tensor(tree.parents, device=tree.tokens.device).clamp_min(0)
+        parents = parents_of(tree)
         tokens = tree.tokens.clamp_max(scores.logits.shape[-1] - 1)  # an id beyond is refused in the walk
         drafted, wanted = (scores.logits[parents, ids].float() for ids in (tokens, scores.best[parents]))
         return drafted - wanted >= self.log_tau

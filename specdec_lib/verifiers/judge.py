@@ -11,9 +11,8 @@ import torch
 from specdec_lib.judge.head import JudgeHead
 from specdec_lib.sampling import Chance
 from specdec_lib.tree import DraftTree
-from specdec_lib.verifiers.base import Scores, SureRoll, Verdict, walk
-from specdec_lib.verifiers.greedy import matches
-from specdec_lib.verifiers.lossless import accept_and_recover
+from specdec_lib.verifiers.base import HIDDEN, Scores, Verdict
+from specdec_lib.verifiers.lossless import standard_or
 
 
 class Judge:
@@ -27,7 +26,7 @@ class Judge:
     vocabulary, is never rescued, and a score that is NaN rescues nothing. EOS is judged like any other token.
     """
 
-    name, needs = "judge", frozenset({"hidden"})
+    name, needs = "judge", frozenset({HIDDEN})
 
     def __init__(self, head: JudgeHead, delta: float = 0.5):
         if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 <= delta <= 1:
@@ -36,11 +35,7 @@ class Judge:
         self.lossless = self.delta == 1.0
 
     def verify(self, tree: DraftTree, scores: Scores, chance: Chance) -> Verdict:
-        rescued = self._judged_right(tree, scores)
-        if scores.greedy:
-            return walk(tree, scores, matches(tree, scores), SureRoll(scores.best), rescued=rescued)
-        accept, recovered_laws = accept_and_recover(tree, scores.laws)
-        return walk(tree, scores, accept, chance.roll(recovered_laws), rescued=rescued)
+        return standard_or(tree, scores, chance, self._judged_right(tree, scores))
 
     def _judged_right(self, tree: DraftTree, scores: Scores) -> torch.Tensor:
         """(nodes,) bool. On the scale of logits, where a score near 1 is not rounded to 1."""

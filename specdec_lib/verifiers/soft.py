@@ -7,12 +7,12 @@ Left out: the rules, one file each, and log p(x) / max p (logit_gaps in base.py)
 import torch
 
 from specdec_lib.tree import DraftTree
-from specdec_lib.verifiers.base import Scores
+from specdec_lib.verifiers.base import Scores, parents_of
 
 
 def parent_rows(tree: DraftTree, rows: torch.Tensor) -> torch.Tensor:
     """The row of each node's parent, which is the one that verifies it, (nodes, ...); the root has its own."""
-    return rows[torch.tensor(tree.parents, device=rows.device).clamp_min(0)]
+    return rows[parents_of(tree)]
 
 
 def soft_laws(scores: Scores) -> torch.Tensor:
@@ -29,7 +29,12 @@ def ranks(tree: DraftTree, scores: Scores) -> torch.Tensor:
     """How many tokens stand before each node's own in its parent's row, (nodes,): 0 for the argmax, lowest id first on
     a tie; the vocabulary's size for a foreign id. The root's is without meaning.
     """
-    rows, tokens = parent_rows(tree, scores.adjusted), tree.tokens[:, None]
+    return rank_in(parent_rows(tree, scores.adjusted), tree.tokens)
+
+
+def rank_in(rows: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """How many tokens stand before tokens (n,) in rows (n, vocabulary), (n,); on a tie the lowest id stands first."""
+    tokens = tokens[:, None]
     inside = tokens < rows.shape[-1]
     own = rows.gather(1, torch.where(inside, tokens, 0))
     ids = torch.arange(rows.shape[-1], device=rows.device)
