@@ -56,7 +56,7 @@ def trusting(pair, monkeypatch, tmp_path):
     """The pair, with a judge that keeps everything as the only head there is."""
     (tmp_path / "heads").mkdir()
     judge_of(pair, 30.0).save(tmp_path / "heads" / "all.safetensors")
-    monkeypatch.setattr("specdec_lib.judge.head._candidates", lambda: [*(tmp_path / "heads").glob("*.safetensors")])
+    monkeypatch.setattr("specdec_lib.judge.head.head_files", lambda: [*(tmp_path / "heads").glob("*.safetensors")])
     return pair
 
 
@@ -282,7 +282,7 @@ def test_without_a_label_set_nothing_is_held_out():
 
 
 def test_a_rule_that_the_pair_cannot_run_is_left_out_with_the_reason(pair, monkeypatch):
-    monkeypatch.setattr("specdec_lib.judge.head._candidates", list)
+    monkeypatch.setattr("specdec_lib.judge.head.head_files", list)
     monkeypatch.setattr(tradeoff, "ORDER", ("judge", "topk"))
     monkeypatch.setattr(tradeoff, "LADDERS", {"judge": [{"delta": 0.5}], "topk": [{"k": 0}]})
     result = tradeoff.run(Lab(pair, 2))
