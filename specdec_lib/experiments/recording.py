@@ -167,6 +167,7 @@ class Replay(TableModel):
     """A recorded text as a Model for the loop. Ids are renamed 0, 1, ... so that rows stay short; `names` renames.
 
     Rows along the text are the recorded ones; any other row is flat, and nothing below it is ever accepted.
+    known: the recorded id of each new name.
     """
 
     def __init__(self, recorded: Recorded):
@@ -176,6 +177,7 @@ class Replay(TableModel):
         self._best = torch.from_numpy(np.searchsorted(known, recorded.best))
         self._log_probs = torch.from_numpy(recorded.log_probs.astype(np.float32))
         self._whole = (*self.prompt, *self.text)
+        self.known: list[int] = known.tolist()
         super().__init__(lambda ids: (), len(known))
 
     def score(self, tokens: torch.Tensor, parents: Sequence[int], needs: frozenset[str] = frozenset()) -> ModelOutput:
