@@ -1,12 +1,14 @@
 """CSD's experiments: memories that nest, rows that say what they are, a picture that shows them.
-Follows specdec_lib/experiments/calibration.py.
+Follows specdec_lib/experiments/: memories, calibration and csd_*.
 Left out: the rules (test_csd.py), and what is measured on real problems (data/experiments/).
 """
+
+from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import pytest
 
-from specdec_lib.experiments import calibration, find
+from specdec_lib.experiments import calibration, find, memories
 from specdec_lib.experiments.base import Lab
 
 
@@ -14,8 +16,8 @@ from specdec_lib.experiments.base import Lab
 def lab(pair, monkeypatch, tmp_path):
     """Two problems, two short calibrations, and rows that are not measured but say which rule was asked for."""
     monkeypatch.setattr(calibration, "LENGTHS", (1, 2))
-    monkeypatch.setattr(calibration, "MAX_NEW_TOKENS", 30)
-    monkeypatch.setattr(calibration, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(memories, "MAX_NEW_TOKENS", 30)
+    monkeypatch.setattr(memories, "cache_folder", lambda: tmp_path)
     asked = []
 
     def measure(self, method, tasks, key=""):
@@ -31,14 +33,22 @@ def lab(pair, monkeypatch, tmp_path):
     return Lab(pair, 2, 3), asked
 
 
-def test_memories_nest_and_are_made_once(lab, monkeypatch):
+def test_memories_nest_in_any_order_and_are_made_once(lab, monkeypatch):
     lab, _ = lab
-    short, long = (calibration.memory_after(lab, n) for n in (1, 2))
-    assert (short.texts, long.texts) == (1, 2) and short.frozen and long.frozen
-    assert all(long.count(x, best) >= short.count(x, best) for x, best in short.pairs)
-    assert sum(long.drafted.values()) > sum(short.drafted.values())
-    monkeypatch.setattr(calibration, "calibrate", lambda *a, **k: 1 / 0)
-    assert calibration.memory_after(lab, 1) == short
+    short, long = (memories.memory_after(lab, n) for n in (1, 3))
+    between = memories.memory_after(lab, 2)
+    assert [m.texts for m in (short, between, long)] == [1, 2, 3] and short.frozen and long.frozen
+    for less, more in ((short, between), (between, long)):
+        assert all(more.count(x, best) >= less.count(x, best) for x, best in less.pairs)
+        assert sum(more.drafted.values()) > sum(less.drafted.values())
+    assert memories.memory_after(lab, 0).pairs == {}
+    boxes = memories.memory_after(lab, 1, ("boxes",))
+    assert boxes.made["prompts"].endswith("-boxes") and boxes.drafted != short.drafted
+    monkeypatch.setattr(memories, "calibrate", lambda *a, **k: 1 / 0)
+    assert memories.memory_after(lab, 1) == short and memories.memory_after(lab, 1, ("boxes",)) == boxes
+    other = replace(lab.pair, checksums={"target": "other", "draft": "other"})
+    with pytest.raises(ZeroDivisionError):  # other weights, another file
+        memories.memory_after(Lab(other, 2, 3), 1)
 
 
 def test_a_row_a_length_and_rule_each_with_a_frozen_memory_of_that_length(lab):

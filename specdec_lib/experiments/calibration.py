@@ -1,24 +1,14 @@
 """CSD's hidden knob: what calibration of 100 to 5,000 problems does to kept and accuracy, with a count and with a rate.
 
 Our own. The papers' form (arXiv 2604.13634, known from digests) calibrates on 2,000 to 8,000 prompts and counts.
-Left out: the gate and the memory alone (ablation), and other remedies than a rate.
+Left out: the gate and the memory alone (csd_ablation.py), and other remedies than a rate (csd_remedies.py).
 """
-
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from specdec_lib.csd.calibrate import calibrate, stream
-from specdec_lib.csd.file import check_fits, load, save
-from specdec_lib.csd.memory import CorrectionMemory
-from specdec_lib.drafters import ModelDrafter
-from specdec_lib.evaluate import MAX_NEW_TOKENS
-from specdec_lib.experiments.base import GAMMA, Lab, beside, between, label_of, percent, table
-from specdec_lib.methods import Method, parse_method, tuned_knobs
+from specdec_lib.experiments.base import GAMMA, Lab, between, label_of, percent, table
+from specdec_lib.experiments.memories import memory_after, over, rule_on
 from specdec_lib.plots import COLOURS
-from specdec_lib.smollm2 import cache_folder
-from specdec_lib.verifiers.csd import CSD
-from specdec_lib.verifiers.csd_rate import CSDRate
 
 WHAT = "csd and csd-rate against the length of their calibration"
 PROBLEMS = 500
@@ -35,38 +25,17 @@ def run(lab: Lab) -> dict:
     """
     tasks = lab.problems()
     plain = lab.measure("greedy", tasks)
-    rows, never = [plain], lab.pair.stops.eos_token_ids | set(lab.pair.tokenizer.all_special_ids)
-    known = tuned_knobs(lab.pair.name)
-    _, csd = parse_method("csd", tuned=known)
-    _, rated = parse_method("csd-rate", tuned=known)
+    rows = [plain]
     for length in LENGTHS:
         memory = memory_after(lab, length)
-        count, drafter = csd["lambda"], ModelDrafter(lab.pair.draft, GAMMA)
-        rules = [({"lambda": count, "tau": tau}, CSD(memory, count, tau, never)) for tau in TAUS]
-        knobs = {name: rated[name] for name in ("lambda", "tau", "rate")}
-        rules.append((knobs, CSDRate(memory, *knobs.values(), never)))
-        for knobs, rule in rules:
-            method = Method(rule.name, {"gamma": GAMMA, **knobs}, drafter, rule)
+        methods = [rule_on(lab.pair, memory, "csd", {"tau": tau}) for tau in TAUS] + [
+            rule_on(lab.pair, memory, "csd-rate")
+        ]
+        for method in methods:
             row = lab.measure(method, tasks, f"after {length}")
-            trusted = sum(rule.trusts(x, best) for x, best in memory.pairs)
-            more = {"texts": length, "pairs": len(memory.pairs), "trusted": trusted}
-            rows.append(row | more | {"kept_ratio": row["kept"] / plain["kept"]} | beside(row, plain))
+            trusted = sum(method.verifier.trusts(x, best) for x, best in memory.pairs)
+            rows.append(over(row | {"texts": length, "pairs": len(memory.pairs), "trusted": trusted}, plain))
     return {"rows": rows}
-
-
-def memory_after(lab: Lab, length: int, folder: Path | None = None) -> CorrectionMemory:
-    """The memory of the first `length` calibration problems of this seed, frozen; it is made where it is not there.
-
-    Lengths are asked for in rising order: each goes on from the one before. folder: the cache's unless given.
-    """
-    folder = folder or cache_folder() / "experiments"
-    folder.mkdir(parents=True, exist_ok=True)
-    name = f"csd-{lab.pair.name}-{lab.seed}"
-    file = folder / f"{name}-{length}.json"
-    if not file.is_file():
-        source = stream(lab.pair, length, lab.seed)
-        save(calibrate(lab.pair, source, folder / f"{name}.json", MAX_NEW_TOKENS, GAMMA, progress=lab.progress), file)
-    return check_fits(load(file), lab.pair, str(file)).freeze()
 
 
 def text(result: dict) -> str:
