@@ -153,11 +153,22 @@ def draw_knob(readings: Mapping[str, Mapping[float, KnobReading]], rule: str, kn
 def knob_html(text: ScoredText, rule: str, knob: float) -> str:
     """A text in colours: the kept run, the token that ends it with what the target writes instead, and the rest."""
     run = leading_run(accepts(text, rule, knob))
+    fates = [
+        "not reached" if i > run else "rejected" if i == run else "accepted" if token == best else "rescued"
+        for i, (token, best) in enumerate(zip(text.tokens, text.best, strict=True))
+    ]
+    return fates_html(text, fates)
+
+
+def fates_html(text: ScoredText, fates: Sequence[str]) -> str:
+    """A text in the colours of its tokens' fates: accepted, rescued, rejected or not reached, one a token.
+
+    Behind each rejected token stands what the target writes in its place.
+    """
     pieces = []
-    for i, (token, best) in enumerate(zip(text.tokens, text.best, strict=True)):
-        fate = "not reached" if i > run else "rejected" if i == run else "accepted" if token == best else "rescued"
-        pieces.append(_token(token, fate, text.labels[i]))
-        if i == run:
+    for token, best, label, fate in zip(text.tokens, text.best, text.labels, fates, strict=True):
+        pieces.append(_token(token, fate, label))
+        if fate == "rejected":
             pieces.append(_token(best, "recovered", ""))
     legend = " ".join(
         f'<span style="{style}">{name}</span>'

@@ -1,17 +1,22 @@
-"""Small widgets: a recorded trace (lesson 02), two laws (03), the speed dial (04), the knob of a lossy rule (05).
+"""Small widgets: a recorded trace (lesson 02), two laws (03), the speed dial (04), a lossy rule's knob (05), a tree (06).
 
-Our own. Core ipywidgets only: controls, a pure function of views.py, dial.py or knob.py, a picture and a line of text.
+Our own. Core ipywidgets only: controls, a pure function of the file that draws, a picture and a line of text.
 Left out: what is computed and drawn, which is in those files and tested without a browser.
 """
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import ipywidgets as widgets
 
 from specdec_lib import views
 from specdec_lib.dial import dial_line, draw_dial, read_dial
-from specdec_lib.knob import KNOBS, draw_knob, knob_html, knob_line, read_knobs
+from specdec_lib.filling import Filling, accepts, draw_filling, fates, filling_line, read_filling
+from specdec_lib.drafters import LogitSpec
+from specdec_lib.experiments.recording import Recorded
+from specdec_lib.forest import draw_step, step_html
+from specdec_lib.guessing import read_step, step_line
+from specdec_lib.knob import KNOBS, draw_knob, fates_html, knob_html, knob_line, read_knobs
 from specdec_lib.render import round_view
 from specdec_lib.scored import ScoredText
 from specdec_lib.trace import Trace
@@ -143,5 +148,72 @@ def knob_widget(texts: Sequence[ScoredText], rule: str = "judge", knob: float = 
     return widgets.VBox([widgets.HBox([which, slider, text]), line, shown, picture])
 
 
+CAPACITIES = (1, 2, 4, 8, 16, 24, 32, 48, 64)
+
+
+def step_widget(texts: Sequence[Recorded], word: Callable[[int], str], at: int = 0, capacity: int = 24) -> widgets.VBox:
+    """LogitSpec before any token of recorded texts, by number, with so many nodes: the text, the index, the tree.
+
+    word: the text of a token. next goes to where the round ends.
+    """
+    text = widgets.BoundedIntText(min=0, max=len(texts) - 1, description="text")
+    place = widgets.IntSlider(value=at, min=0, max=len(texts[0].text) - 1, description="place", continuous_update=False)
+    nodes = widgets.SelectionSlider(options=CAPACITIES, value=capacity, description="nodes", continuous_update=False)
+    forward = widgets.Button(description="next round")
+    shown, line, picture = widgets.HTML(), widgets.HTML(), widgets.Image(format="png")
+    picture.layout.max_width = "100%"
+    emitted = 1
+
+    def redraw(_=None) -> None:
+        nonlocal emitted
+        step = read_step(texts[text.value], place.value, LogitSpec(nodes.value))
+        emitted = len(step.round.emitted)
+        shown.value, line.value = step_html(step, word), html.escape(step_line(step))
+        picture.value = views.png(draw_step(step, word))
+
+    def choose(_=None) -> None:
+        """Another text, from its beginning."""
+        place.unobserve(redraw, names="value")
+        place.value, place.max = 0, len(texts[text.value].text) - 1
+        place.observe(redraw, names="value")
+        redraw()
+
+    def step_on(_) -> None:
+        place.value = min(place.value + emitted, place.max)
+
+    text.observe(choose, names="value")
+    for control in (place, nodes):
+        control.observe(redraw, names="value")
+    forward.on_click(step_on)
+    redraw()
+    return widgets.VBox([widgets.HBox([text, place, nodes, forward]), line, shown, picture])
+
+
 def _settings(rule: str) -> list[tuple[str, float]]:
     return [(f"{value:g}", value) for value in KNOBS[rule][1]]
+
+
+def filling_widget(filling: Filling, texts: Sequence[ScoredText], number: int = 0) -> widgets.VBox:
+    """Prompts seen, lambda and tau, and one of the recorded texts: what is kept of it, the memory, what was decoded."""
+    settings = (("prompts", filling.lengths), ("lambda", filling.lambdas), ("tau", filling.taus))
+    sliders = [
+        widgets.SelectionSlider(
+            options=[(f"{value:g}", value) for value in values], description=name, continuous_update=False
+        )
+        for name, values in settings
+    ]
+    text = widgets.BoundedIntText(value=number, min=0, max=len(texts) - 1, description="text")
+    shown, line, picture = widgets.HTML(), widgets.HTML(), widgets.Image(format="png")
+    picture.layout.max_width = "100%"
+
+    def redraw(_=None) -> None:
+        at, chosen = [slider.value for slider in sliders], texts[text.value]
+        seen, *knobs = at
+        shown.value = fates_html(chosen, fates(chosen, accepts(chosen, filling.memory(seen), *knobs)))
+        line.value = html.escape(filling_line(read_filling(filling, texts, *at), filling, len(texts)))
+        picture.value = views.png(draw_filling(filling, *at))
+
+    for control in (*sliders, text):
+        control.observe(redraw, names="value")
+    redraw()
+    return widgets.VBox([widgets.HBox([*sliders, text]), line, shown, picture])
