@@ -1,4 +1,4 @@
-"""Small widgets: a recorded trace (lesson 02), two laws (03), the speed dial (04), a lossy rule's knob (05), a tree (06).
+"""Small widgets: a recorded trace (lesson 02), two laws (03), speed (04), a lossy knob (05), a tree (06), a memory (07).
 
 Our own. Core ipywidgets only: controls, a pure function of the file that draws, a picture and a line of text.
 Left out: what is computed and drawn, which is in those files and tested without a browser.
@@ -11,9 +11,9 @@ import ipywidgets as widgets
 
 from specdec_lib import views
 from specdec_lib.dial import dial_line, draw_dial, read_dial
-from specdec_lib.filling import Filling, accepts, draw_filling, fates, filling_line, read_filling
 from specdec_lib.drafters import LogitSpec
 from specdec_lib.experiments.recording import Recorded
+from specdec_lib.filling import Filling, accepts, draw_filling, fates, filling_line, read_filling
 from specdec_lib.forest import draw_step, step_html
 from specdec_lib.guessing import read_step, step_line
 from specdec_lib.knob import KNOBS, draw_knob, fates_html, knob_html, knob_line, read_knobs
