@@ -1,4 +1,4 @@
-"""Small widgets: a trace (lesson 02), two laws (03), the speed dial (04), a lossy rule's knob (05), a tree (06).
+"""Small widgets: a recorded trace (lesson 02), two laws (03), speed (04), a knob (05), a tree (06), a memory (07).
 
 Our own. Core ipywidgets only: controls, a pure function of the file that draws, a picture and a line of text.
 Left out: what is computed and drawn, which is in those files and tested without a browser.

@@ -4,14 +4,10 @@ Our own; lesson 07's widget reads the record. Every setting of its three knobs i
 Left out: long calibrations with intervals (calibration.py), and the texts that the widget colours (scored.py).
 """
 
-from specdec_lib.drafters import ModelDrafter
-from specdec_lib.experiments.base import GAMMA, Lab, percent, table
-from specdec_lib.experiments.calibration import memory_after
+from specdec_lib.experiments.base import Lab, percent, table
+from specdec_lib.experiments.memories import memory_after, rule_on
 from specdec_lib.filling import draw_filling, filling_of
-from specdec_lib.methods import Method
 from specdec_lib.pocket.tokenizer import world_tokens
-from specdec_lib.smollm2 import cache_folder
-from specdec_lib.verifiers.csd import CSD
 
 WHAT = "a memory as it fills, and csd on it over lambda and tau (lesson 07's widget)"
 PROBLEMS = 60
@@ -24,18 +20,14 @@ def run(lab: Lab) -> dict:
     """rows: greedy speculation, then one a length, lambda and tau: base.row_of's figures with texts, the length.
 
     Beside them lengths; pairs: draft, target, counts after each length; drafted: word, times after each length, of the
-    pairs' draft words. Memories are kept in the cache, in a folder of this target's.
+    pairs' draft words.
     """
     tasks, words = lab.problems(), lambda ids: world_tokens(lab.pair.tokenizer, ids)
-    folder = cache_folder() / "experiments" / f"filling-{lab.pair.checksums['target'][:12]}"
-    memories = [memory_after(lab, length, folder) for length in LENGTHS]
-    never = lab.pair.stops.eos_token_ids | set(lab.pair.tokenizer.all_special_ids)
-    rows, drafter = [lab.measure("greedy", tasks)], ModelDrafter(lab.pair.draft, GAMMA)
+    memories, rows = [memory_after(lab, length) for length in LENGTHS], [lab.measure("greedy", tasks)]
     for memory in memories:
         for lambda_ in LAMBDAS:
             for tau in TAUS:
-                knobs = {"gamma": GAMMA, "lambda": lambda_, "tau": tau}
-                method = Method("csd", knobs, drafter, CSD(memory, lambda_, tau, never))
+                method = rule_on(lab.pair, memory, "csd", {"lambda": lambda_, "tau": tau})
                 rows.append(lab.measure(method, tasks, f"after {memory.texts}") | {"texts": memory.texts})
     pairs = [
         {"draft": x, "target": best, "counts": [memory.count(*ids) for memory in memories]}
