@@ -18,6 +18,7 @@ COLOURS = {
     "lenience": "#CC79A7",
     "lossy": "#AA4499",
     "cascade": "#661100",
+    "ensemble": "#DDAA33",
     "topk": "#E69F00",
     "typical": "#117733",
     "fly": "#332288",

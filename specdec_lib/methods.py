@@ -29,6 +29,7 @@ from specdec_lib.verifiers import (
     KL,
     BlockVerification,
     Cascade,
+    Ensemble,
     FLy,
     FLyCode,
     GreedyMatch,
@@ -150,6 +151,10 @@ METHODS = {
     "cascade": (
         "keep unless p(x) < (1 - alpha) max p: lossy, 0 is lossless when greedy", {"gamma": GAMMA, "alpha": 0.9},
         drafted(Cascade),
+    ),
+    "ensemble": (
+        "verify against weight p + (1 - weight) q: lossy, 1 is lossless", {"gamma": GAMMA, "weight": 0.5},
+        drafted(Ensemble),
     ),
     "topk": ("keep what is in the target's top k: lossy, 0 is lossless", {"gamma": GAMMA, "k": 2}, drafted(TopK)),
     "typical": (

@@ -5,6 +5,7 @@ Left out: the memory itself (csd/), and the experiments, one file each.
 """
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from specdec_lib.csd.calibrate import Stream, calibrate
 from specdec_lib.csd.file import check_fits, load, owner_of, save
@@ -15,7 +16,9 @@ from specdec_lib.experiments.base import GAMMA, Lab, beside
 from specdec_lib.methods import Method, parse_method, tuned_knobs
 from specdec_lib.pocket.tokenizer import prompt_ids
 from specdec_lib.pocket.world import FAMILIES, problems
+from specdec_lib.presets import data_folder
 from specdec_lib.smollm2 import cache_folder
+from specdec_lib.tasks import read_tasks
 from specdec_lib.verifiers.csd import CSD
 from specdec_lib.verifiers.csd_rate import CSDRate
 from specdec_lib.zoo import Pair
@@ -67,3 +70,29 @@ def rule_on(pair: Pair, memory: CorrectionMemory, name: str = "csd", changed: di
 def over(row: dict, plain: dict) -> dict:
     """A row with kept_ratio and accuracy_change over another on the same problems (base.beside)."""
     return row | {"kept_ratio": row["kept"] / plain["kept"]} | beside(row, plain)
+
+
+# ---- prompts of any pair ---------------------------------------------------------------------------------------
+
+SPEC = Path("prompts") / "spec-small.jsonl"  # under data/; first turns, for models that read plain English
+SHORT = 64  # new tokens of their texts
+
+
+def halves(lab: Lab) -> tuple[list[list[int]], list[list[int]], int]:
+    """n prompts to learn from, n others to use what was learnt on, and how long a text may be.
+
+    A pocket pair's calibration and test problems; for another pair the first turns of SPEC, in turns. ValueError where
+    there are not so many.
+    """
+    pair, n = lab.pair, lab.n
+    if pair.name.startswith("pocket"):
+        learn = problems("calibration", n, lab.seed)
+        both = ([prompt_ids(pair.tokenizer, p.question) for p in asked] for asked in (learn, lab.problems()))
+        return *both, MAX_NEW_TOKENS
+    tasks = [task for task in read_tasks(data_folder() / SPEC) if not task.before]
+    if 2 * n > len(tasks):
+        raise ValueError(
+            f"{SPEC} holds {len(tasks)} first turns, half of them to learn from; ask for less than --n {n}"
+        )
+    texts = [pair.prompt(task.prompt) for task in tasks]
+    return texts[::2][:n], texts[1::2][:n], SHORT

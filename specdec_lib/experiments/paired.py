@@ -46,29 +46,30 @@ def claims(rows: Sequence[dict]) -> list[dict]:
     _, standard, judge, *rivals = rows[:5]
     ratio = judge["kept"] / standard["kept"]
     least = judge["kept_interval"][0] / standard["kept_interval"][1]
-    found = [_claim(f"judge keeps at least {TIMES} times the standard rule's", ratio, ratio >= TIMES, least >= TIMES)]
+    found = [claim(f"judge keeps at least {TIMES} times the standard rule's", ratio, ratio >= TIMES, least >= TIMES)]
     change, interval = judge["accuracy_change"], judge["accuracy_change_interval"]
     found.append(
-        _claim("judge loses at most 1 point", 100 * change, change >= -LOSS - 1e-9, interval[0] >= -LOSS)
+        claim("judge loses at most 1 point", 100 * change, change >= -LOSS - 1e-9, interval[0] >= -LOSS)
     )  # fmt: skip
     for row in rivals:
         most, interval = -RIVALS[row["method"]], row["accuracy_change_interval"]
         found.append(
-            _claim(
+            claim(
                 f"{row['method']} at the judge's acceptance loses at least {-100 * most:.0f} points",
                 100 * row["accuracy_change"], row["accuracy_change"] <= most + 1e-9, interval[1] <= most,
             )
         )  # fmt: skip
     longer = rows[-1]["kept"] / judge["kept"]
     found.append(
-        _claim(f"judge keeps more with {LONG} drafts (times)", longer, longer > 1,
+        claim(f"judge keeps more with {LONG} drafts (times)", longer, longer > 1,
                rows[-1]["kept_interval"][0] > judge["kept_interval"][1])
     )  # fmt: skip
     return found
 
 
-def _claim(claim: str, figure: float, holds: bool, sure: bool) -> dict:
-    return {"claim": claim, "figure": figure, "holds": bool(holds), "sure": bool(holds and sure)}
+def claim(said: str, figure: float, holds: bool, sure: bool) -> dict:
+    """sure: the interval is on the claim's side, too."""
+    return {"claim": said, "figure": figure, "holds": bool(holds), "sure": bool(holds and sure)}
 
 
 def text(result: dict) -> str:
@@ -81,11 +82,15 @@ def text(result: dict) -> str:
         )
         for row in result["rows"]
     ]  # fmt: skip
-    said = [
+    return "\n".join([table(heads, lines), "", *as_lines(result["claims"])])
+
+
+def as_lines(claims: Sequence[dict]) -> list[str]:
+    """The claims as text."""
+    return [
         f"{'holds' if c['holds'] else 'FAILS'}{' for sure' if c['sure'] else ''}: {c['claim']} ({c['figure']:.2f})"
-        for c in result["claims"]
+        for c in claims
     ]
-    return "\n".join([table(heads, lines), "", *said])
 
 
 def figure(result: dict):

@@ -18,7 +18,7 @@ PROBLEMS = 500
 WHOLE = ("judge", "topk", "lenience")  # come first, with every knob: a run that is stopped has what matters most
 ORDER = (*WHOLE, "typical", "autojudge", "fly", "fly-code", "kl", "reflective")
 POINTS = 4  # knobs of each other rule
-SHOWN = {"lenience": "lenience (= cascade, lossy)"}
+SHOWN = {"lenience": "lenience (= cascade, lossy)", "csd-gate": "csd-gate (= lossy, lenience)"}
 MARKS = dict(zip(ORDER, "osD^vPX<>", strict=True))
 
 
@@ -27,11 +27,16 @@ def run(lab: Lab) -> dict:
 
     left_out: rules that this pair cannot run, with the reason.
     """
+    return measured(lab, {name: ladder(name) for name in ORDER})
+
+
+def measured(lab: Lab, ladders: dict[str, list[dict[str, float]]]) -> dict:
+    """What run gives, for these rules and their knobs, from the strictest to the laxest."""
     tasks, left_out = lab.problems(), {}
     rows = [lab.measure("greedy", tasks), draft_alone(lab, tasks)]
-    for name in ORDER:
+    for name, steps in ladders.items():
         try:
-            methods = [build_method(method_label(name, {"gamma": GAMMA, **knobs}), lab.pair) for knobs in ladder(name)]
+            methods = [build_method(method_label(name, {"gamma": GAMMA, **knobs}), lab.pair) for knobs in steps]
         except ValueError as error:
             left_out[name] = str(error)
             continue
@@ -59,12 +64,18 @@ def text(result: dict) -> str:
 
 
 def figure(result: dict):
-    """A line a rule from strict to lax: kept against accuracy, with both 95 % intervals."""
+    return curves(result, MARKS, "judge")
+
+
+def curves(result: dict, marks: dict[str, str], bold: str):
+    """A line a rule from strict to lax: kept against accuracy, with both 95 % intervals. marks: of the rules, in their
+    order; bold: the rule drawn thick.
+    """
     standard, draft, *rows = result["rows"]
     fig, ax = plots.figure(_title(result), f"kept tokens a round (of {GAMMA} drafted)", "answers right, %", (10, 6))
     ax.axhspan(*(100 * bound for bound in standard["accuracy_interval"]), color="#999999", alpha=0.2, lw=0)
     ax.axhline(100 * draft["accuracy"], color=COLOURS["draft"], ls=":", label="draft alone")
-    for name in ORDER:
+    for name, mark in marks.items():
         mine = [row for row in rows if row["method"] == name]
         if not mine:
             continue
@@ -74,8 +85,8 @@ def figure(result: dict):
         }
         ax.errorbar(
             [r["kept"] for r in mine], [100 * r["accuracy"] for r in mine], off["y"], off["x"], color=COLOURS[name],
-            marker=MARKS[name], ms=7, lw=2.5 if name == "judge" else 1.3, elinewidth=0.8, label=SHOWN.get(name, name),
-            zorder=3 if name == "judge" else 2,
+            marker=mark, ms=7, lw=2.5 if name == bold else 1.3, elinewidth=0.8, label=SHOWN.get(name, name),
+            zorder=3 if name == bold else 2,
         )  # fmt: skip
     ax.plot(standard["kept"], 100 * standard["accuracy"], "*", color="black", ms=16, label="standard", zorder=4)
     ax.set(xlim=(0, GAMMA + 0.2))

@@ -6,6 +6,7 @@ Judge and AutoJudge, whose heads are trained, and reflective verification are im
 from specdec_lib.verifiers.base import Scores, Verdict, Verifier
 from specdec_lib.verifiers.block import BlockVerification
 from specdec_lib.verifiers.cascade import Cascade
+from specdec_lib.verifiers.ensemble import Ensemble
 from specdec_lib.verifiers.fly import FLy, FLyCode
 from specdec_lib.verifiers.greedy import GreedyMatch
 from specdec_lib.verifiers.kl import KL
@@ -16,6 +17,6 @@ from specdec_lib.verifiers.topk import TopK
 from specdec_lib.verifiers.typical import Typical
 
 __all__ = [
-    "BlockVerification", "Cascade", "FLy", "FLyCode", "GreedyMatch", "KL", "Lenience", "LosslessRejection", "Lossy",
-    "Scores", "TopK", "Typical", "Verdict", "Verifier",
+    "BlockVerification", "Cascade", "Ensemble", "FLy", "FLyCode", "GreedyMatch", "KL", "Lenience", "LosslessRejection",
+    "Lossy", "Scores", "TopK", "Typical", "Verdict", "Verifier",
 ]  # fmt: skip

@@ -4,6 +4,8 @@ Follows Narasimhan et al. 2025 (arXiv 2405.19261), the third token-specific rule
 Left out: its other deferral rules.
 """
 
+from collections.abc import Callable
+
 import torch
 
 from specdec_lib.sampling import Chance
@@ -39,20 +41,21 @@ class Cascade:
             )
         if any(len(children) > 1 for children in tree.children):
             raise ValueError("cascade judges a single chain above temperature 0; use the method lossless for a tree")
-        accept, recovered_laws = accept_and_recover(tree, mixture(tree, scores.laws, 1 - self.alpha))
+        share = 1 - self.alpha
+        mixed = mixture(tree, scores.laws, lambda p, q: q * (p >= share * p.amax(dim=-1, keepdim=True)))
+        accept, recovered_laws = accept_and_recover(tree, mixed)
         return walk(tree, scores, accept, chance.roll(recovered_laws))
 
 
-def mixture(tree: DraftTree, target_laws: torch.Tensor, share: float) -> torch.Tensor:
-    """The laws that a cascade emits, (nodes, vocabulary): q on the tokens with p >= share max p, p for the rest.
-
-    A row whose node has no child, so no q, is p.
+def mixture(tree: DraftTree, target_laws: torch.Tensor, of_draft: Callable) -> torch.Tensor:
+    """The laws that a rule on one chain emits in place of p, (nodes, vocabulary): of_draft(p, q), mass of q that stays,
+    both (drafts, vocabulary), and p for the rest. A row whose node has no child, so no q, is p.
     """
     mixed = target_laws.clone()
     chain = [(parent, children[0]) for parent, children in enumerate(tree.children) if children]
     if chain:
         parents, nodes = map(list, zip(*chain, strict=True))
         p, q = target_laws[parents], laws_drawn_from(tree, target_laws)[[node - 1 for node in nodes]]
-        kept = q * (p >= share * p.amax(dim=-1, keepdim=True)) * (p > 0)  # what the settings forbid is never kept
+        kept = of_draft(p, q) * (p > 0)  # what the settings forbid is never kept
         mixed[parents] = kept + (1 - kept.sum(dim=-1, keepdim=True)).clamp_min(0) * p
     return mixed

@@ -1,0 +1,40 @@
+"""CSD beside its rivals: what each keeps and what its answers are worth, as its knob moves.
+
+Follows Calibrated Speculative Decoding (Zhou et al. 2026, arXiv 2604.13634) in whom it compares: lossy rules at fixed
+thresholds, FLy, reflective verification. The judge needs labels, CSD's memory only unlabelled problems. Read
+tradeoff.py first.
+Left out: speed, and the choice of a knob.
+"""
+
+from specdec_lib.experiments import tradeoff
+from specdec_lib.experiments.base import Lab
+from specdec_lib.judge.tune import DELTAS
+
+WHAT = "kept against accuracy for csd, its parts and its rivals as their knobs move"
+PROBLEMS = 100
+# from the strictest to the laxest; csd's on the pair's own memory
+LADDERS: dict[str, list[dict[str, float]]] = {
+    "csd": [{"tau": tau} for tau in (0.3, 0.1, 0.01, 0.001)],
+    "csd-rate": [{"tau": tau} for tau in (0.3, 0.1, 0.01, 0.001, 0.0)],
+    "csd-memory": [{"lambda": count} for count in (20.0, 6.0, 2.0)],
+    "csd-gate": [{"tau": tau} for tau in (0.6, 0.3, 0.1, 0.03, 0.01, 0.003)],
+    "judge": [{"delta": delta} for delta in sorted(DELTAS, reverse=True)[::2]],
+    "fly": [{"threshold": t, "window": w} for t, w in ((0.3, 6), (0.03, 3), (0.0, 1))],
+    "fly-code": [{"threshold": t, "window": w} for t, w in ((0.3, 6), (0.03, 3), (0.0, 1))],
+    "reflective": [{"weight": w} for w in (0.1, 0.3, 0.5)],
+    "ensemble": [{"weight": w} for w in (0.8, 0.5, 0.3, 0.1)],
+}
+MARKS = dict(zip(LADDERS, "oshDv^X<P", strict=True))
+
+
+def run(lab: Lab) -> dict:
+    """rows and left_out, as tradeoff.run."""
+    return tradeoff.measured(lab, LADDERS)
+
+
+text = tradeoff.text
+
+
+def figure(result: dict):
+    """A line a rule, as in tradeoff.py."""
+    return tradeoff.curves(result, MARKS, "csd")
