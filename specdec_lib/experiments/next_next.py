@@ -5,11 +5,12 @@ Left out: drafting with it (retrieval.py). The rank counts from the row's argmax
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from specdec_lib import plots
 from specdec_lib.colours import COLOURS
 from specdec_lib.experiments.base import Lab, between, percent, table
-from specdec_lib.experiments.recording import texts_of
+from specdec_lib.experiments.recording import Recorded, texts_of
 from specdec_lib.stats import totals_interval
 
 WHAT = "the token after next in the last logits: its rank, by kind of task"
@@ -20,11 +21,16 @@ TOP = 60  # the paper's
 
 
 def run(lab: Lab) -> dict:
-    """rows: one a group, and "all": steps, and for each k the share of steps whose next-next token is among the row's
+    """rows: shares() of the lab's texts."""
+    return {"rows": shares(lab.watch("ranks", texts_of(lab))), "ks": list(KS)}
+
+
+def shares(texts: Iterable[Recorded]) -> list[dict]:
+    """A row a group, and "all": steps, and for each k the share of steps whose next-next token is among the row's
     best k; top_60_interval: 95 % bootstrap over texts. Greedy texts; the last token of a text has no successor.
     """
     groups = defaultdict(list)  # group: for each text (steps, within the best k for each k)
-    for recorded in lab.watch("ranks", texts_of(lab)):
+    for recorded in texts:
         counts = [0] * (len(KS) + 1)
         for row, after in zip(recorded.best, recorded.text[1:], strict=False):
             found = (row == after).nonzero()[0]
@@ -34,7 +40,7 @@ def run(lab: Lab) -> dict:
         for group in (recorded.group, "all"):
             groups[group].append(counts)
     at = KS.index(TOP) + 1
-    rows = [
+    return [
         {
             "group": group,
             "texts": len(texts),
@@ -46,7 +52,6 @@ def run(lab: Lab) -> dict:
         }
         for group, texts in sorted(groups.items(), key=lambda item: (item[0] == "all", item[0]))
     ]
-    return {"rows": rows, "ks": list(KS)}
 
 
 def text(result: dict) -> str:
