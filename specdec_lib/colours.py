@@ -36,5 +36,7 @@ COLOURS = {
     "lookahead": "#BB5566",
     "recycling": "#228833",
     "suffix": "#AA3377",
+    "logitspec": "#009988",
+    "logitspec-cost": "#CC3311",
     "paper": "#000000",
 }
