@@ -32,6 +32,9 @@ LADDERS: dict[str, list[dict[str, float]]] = {
     ],
     "autojudge": [{"threshold": t} for t in (0.05, 0.1, 0.2, 0.4, 0.6, 0.8)],
     "reflective": [{"weight": w} for w in (0.1, 0.3, 0.5, 0.7, 1.0)],
+    "csd": [{"tau": tau} for tau in (*SHARES, 0.0)],
+    "csd-rate": [{"tau": tau} for tau in (*SHARES, 0.0)],
+    "csd-memory": [{"lambda": count} for count in (50.0, 20.0, 6.0, 2.0, 0.0)],
 }
 # At temperature 0 these are lenience by another name, and not measured again.
 LIKE_LENIENCE = {"lossy": lambda share: {"a": share, "b": 1.0}, "cascade": lambda share: {"alpha": round(1 - share, 6)}}

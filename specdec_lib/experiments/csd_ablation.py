@@ -11,11 +11,12 @@ from specdec_lib import plots
 from specdec_lib.experiments.base import GAMMA, Lab, between, label_of, percent, table
 from specdec_lib.experiments.memories import over
 from specdec_lib.experiments.paired import as_lines, claim
+from specdec_lib.methods import method_label, parse_method, tuned_knobs
 from specdec_lib.plots import COLOURS
 
 WHAT = "CSD's memory and gate: each alone, both, neither; change in accuracy paired"
 PROBLEMS = 500
-RULES = {"greedy": "neither", "csd-memory": "memory", "csd-gate": "gate", "csd": "both", "csd-rate": "both, and rate"}
+PARTS = ("neither", "memory", "gate", "both", "both, and rate")
 TIMES, RATE_TIMES, LOSS = 1.4, 2.5, 0.01  # what csd and csd-rate must keep over greedy speculation, and may lose
 
 
@@ -24,9 +25,19 @@ def run(lab: Lab) -> dict:
     and accuracy_change with its paired interval. claims: what was to be shown, and whether it was (paired.py).
     """
     tasks = lab.problems()
-    rows = [lab.measure(rule, tasks) | {"parts": parts} for rule, parts in RULES.items()]
+    rows = [
+        lab.measure(rule, tasks) | {"parts": parts} for rule, parts in zip(rules(lab.pair.name), PARTS, strict=True)
+    ]
     rows = [over(row, rows[0]) for row in rows]
     return {"rows": rows, "claims": claims(rows)}
+
+
+def rules(pair: str) -> list[str]:
+    """Neither, the memory, the gate, both, and both with a rate: all with csd's own lambda and tau on this pair."""
+    _, knobs = parse_method("csd", tuned=tuned_knobs(pair))
+    count, tau = ({name: knobs[name]} for name in ("lambda", "tau"))
+    alone = [method_label("csd-memory", count), method_label("csd-gate", tau)]
+    return ["greedy", *alone, *(method_label(name, count | tau) for name in ("csd", "csd-rate"))]
 
 
 def claims(rows: Sequence[dict]) -> list[dict]:
