@@ -45,6 +45,7 @@ from specdec_lib.verifiers import Scores
 @pytest.fixture(autouse=True)
 def no_pictures_left():
     yield
+    plt.close("all")
 
 
 @pytest.fixture
@@ -101,11 +102,24 @@ def test_a_row_a_length_and_rule_each_with_a_frozen_memory_of_that_length(lab):
         assert method.verifier.never and row["trusted"] <= row["pairs"]
     assert [row["settings"]["tau"] for row in rows[:3]] == [0.1, 0.01, 0.001]
     assert "after" not in calibration.text(result) and "csd-rate" in calibration.text(result)
+    assert [claim["holds"] for claim in result["claims"]] == [False, True]
     kept, accuracy = calibration.figure(result).axes
     assert len(kept.containers) == len(accuracy.containers) == 4
     assert list(kept.containers[0][0].get_xdata()) == [1, 2]
     assert list(kept.containers[3][0].get_ydata()) == [row["kept"] for row in rows if row["method"] == "csd-rate"]
-    plt.close("all")
+
+
+def test_the_claims_on_lengths_are_about_the_worst_one():
+    rows = [ablation_row("greedy", 2.0, 0.97, 0.0), ablation_row("csd", 3.0, 0.7, -0.27)]
+    rows += [ablation_row("csd-rate", kept, 0.97, change) for kept, change in ((6.0, -0.009), (5.9, 0.0))]
+    kept, loss = calibration.claims(rows)
+    assert (kept["figure"], kept["holds"], kept["sure"]) == (2.95, True, True)
+    assert (round(loss["figure"], 2), loss["holds"], loss["sure"]) == (-0.9, True, True)
+    rows.append(ablation_row("csd-rate", 4.0, 0.95, -0.02))
+    kept, loss = calibration.claims(rows)
+    assert (kept["holds"], loss["holds"]) == (False, False)
+    rows[-1] = ablation_row("csd-rate", 5.1, 0.95, -0.009, 0.005)
+    assert [(c["holds"], c["sure"]) for c in calibration.claims(rows)] == [(True, False), (True, False)]
 
 
 # ---- which rule is asked, on which memory ----------------------------------------------------------------------

@@ -165,8 +165,9 @@ def beside(row: dict, base: dict) -> dict:
 
 
 def label_of(row: dict) -> str:
-    """The method with its knobs, without a draft length that is the common one."""
-    return method_label(row["method"], {k: v for k, v in row["settings"].items() if (k, v) != ("gamma", GAMMA)})
+    """The method with its knobs, without a draft length that is the common one, and a memory that is read only."""
+    common = ("gamma", GAMMA), ("online", 0)
+    return method_label(row["method"], {k: v for k, v in row["settings"].items() if (k, v) not in common})
 
 
 def percent(share: float | None) -> str:

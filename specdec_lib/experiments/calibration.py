@@ -4,10 +4,14 @@ Our own. The papers' form (arXiv 2604.13634, known from digests) calibrates on 2
 Left out: the gate and the memory alone (csd_ablation.py), and other remedies than a rate (csd_remedies.py).
 """
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 
 from specdec_lib.experiments.base import GAMMA, Lab, between, label_of, percent, table
+from specdec_lib.experiments.csd_ablation import LOSS, RATE_TIMES
 from specdec_lib.experiments.memories import memory_after, over, rule_on
+from specdec_lib.experiments.paired import as_lines, claim
 from specdec_lib.plots import COLOURS
 
 WHAT = "csd and csd-rate against the length of their calibration"
@@ -20,8 +24,9 @@ def run(lab: Lab) -> dict:
     """rows: greedy speculation, then for each length csd at three gates and csd-rate with the pair's own knobs.
 
     base.row_of's figures; with texts (the length), pairs and trusted (pairs that the rule would rescue) and, over
-    greedy speculation, kept_ratio and accuracy_change with its paired interval. The seed chooses both the calibration
-    and the test problems; memories are frozen, and kept in the cache, where a stopped calibration goes on.
+    greedy speculation, kept_ratio and accuracy_change with its paired interval. claims: paired.claim's. The seed
+    chooses both the calibration and the test problems; memories are frozen, and kept in the cache, where a stopped
+    calibration goes on.
     """
     tasks = lab.problems()
     plain = lab.measure("greedy", tasks)
@@ -35,14 +40,29 @@ def run(lab: Lab) -> dict:
             row = lab.measure(method, tasks, f"after {length}")
             trusted = sum(method.verifier.trusts(x, best) for x, best in memory.pairs)
             rows.append(over(row | {"texts": length, "pairs": len(memory.pairs), "trusted": trusted}, plain))
-    return {"rows": rows}
+    return {"rows": rows, "claims": claims(rows)}
+
+
+def claims(rows: Sequence[dict]) -> list[dict]:
+    """Whether csd-rate keeps enough, and loses little, at every length; sure by near ends and paired intervals."""
+    plain, rated = rows[0], [row for row in rows[1:] if row["method"] == "csd-rate"]
+    few = min(rated, key=lambda row: row["kept"])
+    bad = min(rated, key=lambda row: row["accuracy_change"])
+    least = few["kept_interval"][0] / plain["kept_interval"][1]
+    change, low = bad["accuracy_change"], min(row["accuracy_change_interval"][0] for row in rated)
+    enough = few["kept_ratio"] >= RATE_TIMES
+    return [
+        claim(f"csd-rate keeps at least {RATE_TIMES} times at every length", few["kept_ratio"], enough,
+              least >= RATE_TIMES),
+        claim("csd-rate loses at most 1 point at every length", 100 * change, change >= -LOSS - 1e-9, low >= -LOSS),
+    ]  # fmt: skip
 
 
 def text(result: dict) -> str:
     plain, *rows = result["rows"]
     heads = ("rule", "texts", "trusted pairs", "kept", "x greedy", "accuracy %", "change, points", "95 % interval")
     first = ("greedy speculation", None, None, plain["kept"], 1.0, percent(plain["accuracy"]), None, None)
-    return table(
+    shown = table(
         heads,
         [
             first,
@@ -56,6 +76,7 @@ def text(result: dict) -> str:
             ),
         ],
     )  # fmt: skip
+    return "\n".join([shown, "", *as_lines(result["claims"])])
 
 
 def figure(result: dict):
