@@ -209,6 +209,27 @@ def test_tau_0_is_the_memory_alone():
     assert all("rejected" not in outcomes.values() for _, _, outcomes in run_all(CSD(full_memory(), 0, 0)))
 
 
+def test_the_gate_alone_is_never_lossless_whatever_lambda():
+    assert not CSD(None, math.inf, 0.5).lossless and not CSD(None, math.inf, 0.5).learns
+    assert verdict(CSD(None, math.inf, 0), DraftTree.chain([0, 1]), [[0.0, 1.0, 2.0]] * 2).path == [1]
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.1, 0.4])
+def test_the_rescue_set_is_what_the_rule_rescues_token_by_token(tau):
+    """Three rows with other argmaxes, a directed memory, a banned word that is one row's argmax."""
+    settings = SamplingSettings(bad_words_ids=((3,),))
+    rows = torch.tensor([[0.2, 2.0, 1.5, 1.9], [1.0, 0.5, 1.2, 0.0], [0.0, 0.3, 0.2, 9.0]])
+    memory = remembered({(2, 1): 9, (0, 1): 9, (0, 2): 9, (1, 0): 9, (2, 0): 9, (3, 1): 9, (1, 2): 2})
+    rule = CSD(memory, 6, tau, never={0} if tau == 0.1 else ())
+    scores = Scores(rows, settings.adjuster(), lambda row: [0])
+    found = rule.rescue_set(scores, torch.tensor([0, 1, 2]))
+    for i, row in enumerate(rows):
+        for x in range(4):
+            kept = verdict(rule, DraftTree.chain([0, x]), torch.stack([row, row]), settings).outcomes[1]
+            assert bool(found[i, x]) is (kept == "rescued")
+    assert found.any() and not found.all()
+
+
 def test_tau_1_rescues_ties_alone():
     rule = CSD(full_memory(3), 0, 1)
     assert verdict(rule, DraftTree.chain([0, 2]), [[1.0, 2.0, 2.0]] * 2).outcomes == {1: "rescued"}

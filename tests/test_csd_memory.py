@@ -5,6 +5,9 @@ Left out: the rule that reads it (test_csd.py).
 
 import json
 import multiprocessing
+import os
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from filelock import FileLock
@@ -14,11 +17,14 @@ from typer.testing import CliRunner
 
 from specdec_lib import cli, zoo
 from specdec_lib.csd import calibrate as calibrating
+from specdec_lib.csd import file as csd_file
 from specdec_lib.csd.calibrate import Stream, calibrate, stream
 from specdec_lib.csd.file import MemoryFileError, check_fits, load, memory_of, merge_into, owner_of, save
 from specdec_lib.csd.memory import CorrectionMemory, Owner
-from specdec_lib.decode import Stops
+from specdec_lib.decode import Stops, decode
+from specdec_lib.drafters import ModelDrafter
 from specdec_lib.methods import build_method
+from specdec_lib.pocket.world import problems
 from specdec_lib.zoo import Pair
 
 
@@ -63,6 +69,8 @@ def test_the_least_frequently_used_pair_is_forgotten_of_equals_the_longest_unuse
     memory.teach([0, 4], [-1, 0], {1: "rejected"}, [9, 0], [9], 1)
     assert set(memory.pairs) == {(3, 9), (2, 9), (4, 9)}
     assert set(taught((1, 9), (1, 9), (2, 9), (2, 9), (2, 9), (3, 9), cap=2).pairs) == {(2, 9), (3, 9)}
+    assert set(taught((1, 9), (1, 9), (2, 9), (3, 9), cap=2).pairs) == {(1, 9), (3, 9)}
+    assert taught((1, 2), (3, 4), cap=1, contexts_kept=1).contexts == {(3, 4): [[7]]}
 
 
 def test_frozen_means_read_only_and_a_snapshot_goes_its_own_way():
@@ -73,13 +81,26 @@ def test_frozen_means_read_only_and_a_snapshot_goes_its_own_way():
         memory.teach([0, 1], [-1, 0], {1: "rejected"}, [2, 0], [2], 1)
     with pytest.raises(ValueError, match="frozen"):
         memory.merge(copy)
+    assert (copy.pairs, copy.drafted, copy.contexts) == (memory.pairs, memory.drafted, memory.contexts)
+    copy.contexts_kept = 2
     copy.teach([0, 1], [-1, 0], {1: "rejected"}, [2, 0], [2], 1)
     assert (memory.count(1, 2), copy.count(1, 2)) == (1, 2) and not copy.frozen
+    assert (memory.drafted, copy.drafted) == ({1: 1}, {1: 2}) and memory.contexts == {(1, 2): [[7]]}
+    told = CorrectionMemory(texts=4, made={"gamma": 8})
+    assert (told.snapshot().texts, told.snapshot().made) == (4, {"gamma": 8})
+    assert not told.freeze().snapshot().frozen
 
 
 def test_contexts_are_kept_only_when_asked():
     assert taught((1, 2), (1, 2)).contexts == {}
     assert taught((1, 2), (1, 2), contexts_kept=1).contexts == {(1, 2): [[7]]}
+
+
+def test_a_context_is_what_stood_right_before_the_drafted_token():
+    """Behind 20 ids 1 is rescued for 2, and 3 rejected for 4 behind it: contexts of 16 ids, without the pair's own."""
+    memory, before = CorrectionMemory(contexts_kept=1), list(range(50, 70))
+    memory.teach([69, 1, 3], [-1, 0, 1], {1: "rescued", 2: "rejected"}, [2, 4, 0], [*before, 1, 4], 2)
+    assert memory.contexts == {(1, 2): [before[-16:]], (3, 4): [[*before[-15:], 1]]}
 
 
 def test_merging_adds_up_and_keeps_the_cap():
@@ -88,6 +109,12 @@ def test_merging_adds_up_and_keeps_the_cap():
     assert memory.pairs == {(1, 2): [0, 3], (5, 6): [0, 2]} and memory.drafted == {1: 3, 3: 1, 5: 2}
     with pytest.raises(ValueError, match="different models"):
         memory.merge(CorrectionMemory(Owner("other")))
+    memory = taught((1, 2), contexts_kept=2)
+    memory.merge(taught((1, 2), (1, 2), (3, 4), contexts_kept=2))
+    assert memory.contexts == {(1, 2): [[7], [7]], (3, 4): [[7]]}
+    memory = CorrectionMemory(texts=2)
+    memory.merge(CorrectionMemory(texts=3))
+    assert memory.texts == 5
 
 
 def test_a_round_without_the_argmax_is_refused():
@@ -97,16 +124,19 @@ def test_a_round_without_the_argmax_is_refused():
 
 def test_the_most_frequent_pairs_come_first():
     assert taught((1, 2), (3, 4), (3, 4)).most_frequent(1) == [(3, 4, 0, 2, 1.0)]
+    memory = CorrectionMemory(pairs={(1, 2): [0, 2], (3, 4): [2, 1]}, drafted={1: 4, 3: 3})
+    assert memory.most_frequent() == [(3, 4, 2, 1, 1.0), (1, 2, 0, 2, 0.5)]
 
 
 # ---- the file --------------------------------------------------------------------------------------------------
 
 
 def test_round_trip(tmp_path):
-    memory = taught((1, 2), (70_000, 151_935), contexts_kept=1)
+    memory = taught((70_000, 151_935), (1, 2), (5, 4), (70_000, 151_935), contexts_kept=1)
     memory.owner, memory.texts, memory.made = Owner("a", "b", "c"), 3, {"prompts": "these"}
     save(memory.freeze(), tmp_path / "m.json")
     assert load(tmp_path / "m.json") == memory
+    assert list(load(tmp_path / "m.json").pairs) == [(1, 2), (5, 4), (70_000, 151_935)], "the longest unused first"
     assert [file.name for file in tmp_path.iterdir()] == ["m.json"]
 
 
@@ -137,6 +167,7 @@ def test_numbers_that_make_no_memory_are_refused_even_with_a_right_sum(tmp_path)
         remembered({(1, 2): 3}, drafted={1: 2}),
         CorrectionMemory(drafted={1: -1}),
         CorrectionMemory(texts=0.5),
+        CorrectionMemory(texts=True),
     ):
         save(wrong, tmp_path / "m.json")
         with pytest.raises(MemoryFileError, match="no whole memory"):
@@ -158,6 +189,31 @@ def test_a_memory_of_other_models_or_another_tokenizer_is_refused(pair):
     ours = owner_of(pair)
     with pytest.raises(MemoryFileError, match="another tokenizer"):
         check_fits(CorrectionMemory(Owner(ours.target, ours.draft, owner_of(tiny_pair()).tokenizer)), pair)
+
+
+def test_a_tokenizers_fingerprint_is_of_its_ids_and_special_tokens():
+    def owner(vocab, special):
+        tokenizer = SimpleNamespace(get_vocab=lambda: vocab, all_special_ids=special)
+        return owner_of(replace(tiny_pair(), tokenizer=tokenizer)).tokenizer
+
+    same, again = owner({"a": 0, "b": 1}, [1, 0]), owner({"b": 1, "a": 0}, [0, 1])
+    assert same == again and len({same, owner({"a": 1, "b": 0}, [0, 1]), owner({"a": 0, "b": 1}, [0])}) == 3
+
+
+def test_a_pairs_memory_is_the_shipped_one_then_the_newest_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(csd_file, "data_folder", lambda: tmp_path / "data")
+    monkeypatch.setattr(csd_file, "memories_folder", lambda: tmp_path)
+    pair = tiny_pair()
+    with pytest.raises(MemoryFileError, match="specdec csd calibrate --pair tiny"):
+        memory_of(pair)
+    assert memory_of(pair, or_empty=True) == CorrectionMemory(owner_of(pair))
+    for i, (name, owner) in enumerate([("z", owner_of(pair)), ("a", owner_of(pair)), ("b", Owner("other"))], start=1):
+        save(CorrectionMemory(owner, texts=i), tmp_path / f"{name}.json")
+        os.utime(tmp_path / f"{name}.json", (i, i))
+    assert memory_of(pair).texts == 2
+    (tmp_path / "data" / "pocket").mkdir(parents=True)
+    save(CorrectionMemory(owner_of(pair), texts=9), tmp_path / "data" / csd_file.SHIPPED)
+    assert memory_of(pair).texts == 9
 
 
 def test_a_save_that_fails_leaves_the_file_before(tmp_path, monkeypatch):
@@ -208,6 +264,16 @@ def test_a_longer_calibration_goes_on_from_the_shorter_and_equals_one_run(tmp_pa
     assert whole.texts == 5 and whole.pairs
 
 
+def test_calibration_teaches_what_decoding_the_prompts_one_by_one_does(tmp_path, small):
+    """In their order, with the pair's stops and the draft length asked for."""
+    pair, told = tiny_pair(), CorrectionMemory()
+    for prompt in small().prompts:
+        told.teach_trace(decode(pair.target, prompt, 12, ModelDrafter(pair.draft, 3), stops=pair.stops))
+    found = calibrate(pair, small(), tmp_path / "m.json", 12, gamma=3)
+    assert (list(found.pairs.items()), found.drafted) == (list(told.pairs.items()), told.drafted)
+    assert found.made == {"prompts": "five", "max_new_tokens": 12, "gamma": 3}
+
+
 def test_an_interrupted_calibration_goes_on(tmp_path, small, monkeypatch):
     pair, file, batch = tiny_pair(), tmp_path / "m.json", calibrating.decode_batch
 
@@ -247,9 +313,14 @@ def test_a_file_of_another_run_is_refused(tmp_path, small):
 
 def test_a_stream_of_prompts_begins_with_the_shorter_one(pair, tmp_path):
     assert stream(pair, 3, 1).prompts == stream(pair, 5, 1).prompts[:3]
+    assert stream(pair, 3, 1).prompts == [pair.prompt(p.question) for p in problems("calibration", 3, 1)]
+    assert stream(pair, 3, 1).name != stream(pair, 3, 2).name
     file = tmp_path / "p.txt"
     file.write_text("ana has 4 nuts.\n\nleo has 5 nuts.\n")
     assert stream(pair, 2, file=file).prompts == [pair.prompt("ana has 4 nuts."), pair.prompt("leo has 5 nuts.")]
+    (tmp_path / "other.txt").write_text("ana has 4 nuts.\n\nleo has 6 nuts.\n")
+    assert stream(pair, 1, file=file).name == stream(pair, 2, file=file).name
+    assert stream(pair, 1, file=file).name != stream(pair, 1, file=tmp_path / "other.txt").name
     with pytest.raises(ValueError, match="holds 2 prompts, not 3"):
         stream(pair, 3, file=file)
     with pytest.raises(ValueError, match="give a file of prompts for tiny"):

@@ -20,7 +20,7 @@ from specdec_lib.drafters import ModelDrafter
 from specdec_lib.model import CausalLM, TableModel
 from specdec_lib.sampling import SamplingSettings
 from specdec_lib.tree import DraftTree
-from specdec_lib.verifiers import LosslessRejection
+from specdec_lib.verifiers import LosslessRejection, Scores
 from specdec_lib.verifiers.ensemble import Ensemble
 
 TARGET = TableModel.random(4, 1)
@@ -125,7 +125,7 @@ def test_what_the_settings_forbid_is_never_kept_nor_put_in_its_place(temperature
     draft_rows, law = torch.tensor([[0.0, 9.0, 0.0]]), torch.tensor([[0.0, 1.0, 0.0]])
     tree = DraftTree(torch.tensor([0, 1]), [-1, 0], None if temperature == 0 else law, draft_rows=draft_rows)
     rows = torch.tensor([[0.0, 1.0, 5.0]] * 2)
-    found = Ensemble(0.1).verify(tree, scores(rows, banned), chance())
+    found = Ensemble(0.1).verify(tree, Scores(rows, banned.adjuster(), lambda node: [0]), chance())
     assert found.path == [] and found.token != 1
 
 

@@ -87,12 +87,12 @@ def figure(result: dict):
     )
     what = f"accuracy less the target's ({percent(plain['accuracy'])} %), points"
     fig, ax = plots.figure(title, f"kept tokens a round (of {GAMMA} drafted)", what, (9, 5))
-    for row in rows:
+    for row, mark in zip(rows, "os^DP", strict=True):
         off_y = [[100 * abs(bound - row["accuracy_change"])] for bound in row["accuracy_change_interval"]]
         off_x = [[abs(bound - row["kept"])] for bound in row["kept_interval"]]
         ax.errorbar(
-            row["kept"], 100 * row["accuracy_change"], off_y, off_x, marker="o", ms=9, capsize=4, ls="",
-            color=COLOURS[row["method"]], label=f"{row['parts']} ({row['method']})",
+            row["kept"], 100 * row["accuracy_change"], off_y, off_x, marker=mark, ms=9, capsize=4, ls="",
+            color=COLOURS[row["method"]], alpha=0.8, label=f"{row['parts']} ({row['method']})",
         )  # fmt: skip
     ax.axhline(0, color=COLOURS["target"], lw=1)
     ax.set(xlim=(0, GAMMA))
