@@ -22,7 +22,8 @@ BLOCKS = 5  # of the problems, for a memory that learns meanwhile
 def run(lab: Lab) -> dict:
     """rows: greedy speculation; csd and csd-rate on a frozen memory of each length (texts); then csd with memory_now
     "online", which starts empty and learns from the test problems in their order: a row a block of them, with texts,
-    how many it had seen when the block began. memories.over's figures are over greedy speculation, in a block too.
+    how many it had seen when the block began. accuracy_change is over greedy speculation on the same problems,
+    kept_ratio over what it keeps on all.
     """
     tasks = lab.problems()
     plain = lab.measure("greedy", tasks)
