@@ -2,7 +2,7 @@
 
 Our own. All arms share the model objects, prompts, length limit, dtype and kind of cache (dynamic), and count their
 tokens alike: new ids, EOS included. Seconds run from the prompt's ids to the answer's, prefill included.
-Left out: what the calls say (speed.py), and Hugging Face's arms (hf_arms.py).
+Left out: what the calls say (speed.py, ratios.py), their file (kept_calls.py), and Hugging Face's arms (hf_arms.py).
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,12 @@ from tqdm import tqdm
 from specdec_lib.conversation import as_spec_bench, prompt_of
 from specdec_lib.decode import Session, check_prompt
 from specdec_lib.drafters import DraftContext, ModelDrafter
+from specdec_lib.float_texts import check_can, same_texts
 from specdec_lib.hf_arms import HF_METHODS, HFArm, PassWatch, can_assist
+from specdec_lib.kept_calls import KeptCalls, packed, unpacked, unpacked_costs
 from specdec_lib.machine import now, pass_times
 from specdec_lib.methods import METHODS, Method, build_method, method_label, parse_method, tuned_knobs
+from specdec_lib.ratios import ratios
 from specdec_lib.sampling import COLDEST, RandomChance, SamplingSettings
 from specdec_lib.speed import Call, Costs, Watched, results
 from specdec_lib.tasks import Task
@@ -56,12 +59,22 @@ class OwnArm:
     def lossless(self) -> bool:
         return self.method.verifier.lossless
 
+    @property
+    def prices(self) -> dict[str, float] | None:
+        """The T(k) that the drafter buys its nodes by, in seconds, k as text."""
+        times = getattr(self.method.drafter, "times", None)
+        return times and {str(k): seconds for k, seconds in times.items()}
+
     def run(self, prompt: Sequence[int], seed: int) -> Trace:
         method = self.method
         session = Session(
             self.pair.target, method.drafter, method.verifier, self.settings, self.pair.stops, seed=seed
         )  # fmt: skip
         return session.start(prompt).run(self.max_new_tokens)
+
+    @property
+    def learns(self) -> bool:
+        return any(getattr(part, "learns", False) for part in (self.method.drafter, self.method.verifier))
 
     @property
     def has_draft_model(self) -> bool:
@@ -131,6 +144,7 @@ def split_methods(text: str) -> list[str]:
 def bench(
     pair: Pair, tasks: Sequence[Task], methods: str | None = None, seed: int = 0, temperature: float = 0.0,
     gamma: int | None = None, max_new_tokens: int = 128, repeats: int = 3, progress: bool = True,
+    keep: KeptCalls | None = None, check_texts: bool = False,
 ) -> dict:  # fmt: skip
     """Time every method on every task. Prompt number i is drawn with seed + i in every arm and every repeat.
 
@@ -142,13 +156,18 @@ def bench(
     and `specbench` its figures beside ours, over plain decoding. Earlier answers in a conversation are plain greedy
     decoding's, the same for all methods.
 
-    Returns rows (speed.results says what is in them) and, beside them, what was measured on the way. Ctrl-C after a
-    whole repeat ends the run there: `interrupted` is then true and `repeats` says how many are in. ValueError for
-    counts below 1, a bad method, and a draft, or a prompt with its answer, beyond the target's context.
+    Returns rows (speed.results says what is in them) and, beside them, what was measured on the way: `ratios` of any
+    two arms (ratios.py), `prices`, the T(k) that an arm buys its nodes by. check_texts: `float32_texts`, untimed
+    (float_texts.py). keep: calls already made are not made again, prompt by prompt; where a method learns from answer
+    to answer, repeat by repeat. Ctrl-C after a whole repeat ends the run there: `interrupted` is then true and
+    `repeats` says how many are in. ValueError for counts below 1, a bad method, and a draft, or a prompt with its
+    answer, beyond the target's context.
     """
-    settings = SamplingSettings(temperature)
+    settings, keep = SamplingSettings(temperature), keep or KeptCalls()
     planned = plan(methods, gamma, temperature, pair.name)
     check_counts(max_new_tokens=max_new_tokens, repeats=repeats, prompts=len(tasks))
+    if check_texts:
+        check_can(pair, temperature)
     if methods is None and not can_assist(pair):
         planned = [arm for arm in planned if arm[0] != "hf-assisted"]
     arms = [_arm(name, knobs, pair, settings, max_new_tokens) for name, knobs in planned]
@@ -158,8 +177,9 @@ def bench(
             f"a draft of {longest_draft} tokens does not fit the target's context of {pair.target.context}"
         )
     prompts = _prompts(pair, tasks, max_new_tokens, progress)
+    keep.begin(prompts)
     few = prompts[:WATCHED]
-    total = len(arms) * (1 + len(few) + repeats * len(prompts))
+    total = len(arms) * (1 + len(few) + repeats * len(prompts)) + check_texts * len(prompts)
     with quiet(bars=True), tqdm(total=total, desc="bench", unit="answer", disable=not progress) as bar:
         bar.set_postfix_str("warm-up")
         for arm in arms:
@@ -169,9 +189,16 @@ def bench(
         for arm in arms:
             watched.append(_watch(arm, pair, few, seed))
             bar.update(len(few))
-        calls, costs = _repeats(arms, pair, prompts, repeats, seed, settings, bar)
-    done = 1 + calls[-1].repeat
-    found = results(arms, calls, costs, watched, tasks, pair, temperature, seed)
+        calls, costs = _repeats(arms, pair, prompts, repeats, seed, settings, bar, keep)
+        done = 1 + calls[-1].repeat
+        texts = {}
+        if check_texts and done == repeats:
+            bar.set_postfix_str("texts in float32, untimed")
+            ours = {_label(arm): arm for arm in arms[1:] if isinstance(arm, OwnArm) and arm.lossless}
+            texts["float32_texts"] = same_texts(arms[0], ours, pair, prompts, seed, keep, bar)
+    found = results(arms, calls, costs, watched, tasks, pair, temperature, seed) | texts
+    found["ratios"] = ratios([_label(arm) for arm in arms], calls, seed)
+    found["prices"] = {_label(arm): arm.prices for arm in arms if isinstance(arm, OwnArm) and arm.prices}
     if all(task.question for task in tasks):
         found |= as_spec_bench(arms, calls, tasks, pair)
     return {
@@ -183,6 +210,10 @@ def bench(
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
     }
+
+
+def _label(arm: "OwnArm | HFArm") -> str:
+    return method_label(arm.name, arm.knobs)
 
 
 def check_counts(**counts: int) -> None:
@@ -224,8 +255,9 @@ def _watch(arm: "OwnArm | HFArm", pair: Pair, prompts: list[list[int]], seed: in
 
 
 def _repeats(
-    arms: list, pair: Pair, prompts: list[list[int]], repeats: int, seed: int, settings: SamplingSettings, bar: tqdm
-) -> tuple[list[Call], Costs]:
+    arms: list, pair: Pair, prompts: list[list[int]], repeats: int, seed: int, settings: SamplingSettings, bar: tqdm,
+    keep: KeptCalls,
+) -> tuple[list[Call], Costs]:  # fmt: skip
     """The calls of all whole repeats, and what passes cost. KeyboardInterrupt goes on only if none is whole."""
     whole: list[Call] = []
     costs = Costs()
@@ -235,13 +267,24 @@ def _repeats(
             for arm in arms:
                 arm.renew()
             calls: list[Call] = []
-            for i, prompt in enumerate(prompts):
-                turn = (repeat * len(prompts) + i) % len(arms)
-                for at in [*range(turn, len(arms)), *range(turn)]:
-                    calls.append(_timed(arms, at, pair, prompt, i, repeat, seed))
-                    bar.update()
-                plain = next(call for call in calls[-len(arms) :] if call.arm == 0)
-                costs.add(*_measure_costs(arms, pair, prompt, plain.ids, settings))
+            keys = [f"calls {repeat} {i}" for i in range(len(prompts))]
+            afresh = any(arm.learns for arm in arms) and not all(map(keep.get, keys))
+            for i, (key, prompt) in enumerate(zip(keys, prompts, strict=True)):
+                if afresh or keep.get(key) is None:
+                    made = []
+                    turn = (repeat * len(prompts) + i) % len(arms)
+                    for at in [*range(turn, len(arms)), *range(turn)]:
+                        made.append(_timed(arms, at, pair, prompt, i, repeat, seed))
+                        bar.update()
+                    plain = next(call for call in made if call.arm == 0)
+                    cost = _measure_costs(arms, pair, prompt, plain.ids, settings)
+                    keep.add(key, {"calls": list(map(packed, made)), "costs": cost})
+                else:
+                    made = list(map(unpacked, keep.get(key)["calls"]))
+                    cost = unpacked_costs(keep.get(key)["costs"])
+                    bar.update(len(arms))
+                calls += made
+                costs.add(*cost)
             whole += calls
     except KeyboardInterrupt:
         if not whole:

@@ -44,7 +44,7 @@ class HFArm:
     temperature: float
     max_new_tokens: int
     lossless: bool = field(default=True, init=False)
-    has_draft_model, fixed_gamma = False, None  # nothing here leaves a trace
+    has_draft_model, fixed_gamma, learns = False, None, False  # nothing here leaves a trace
 
     def __post_init__(self) -> None:
         if self.knobs.get("gamma", 1) < 1:

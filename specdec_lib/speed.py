@@ -122,7 +122,7 @@ def results(
         row["gamma"] = arm.knobs.get("gamma")
         row |= speeds(mine, base, is_base=at == 0, seed=seed)
         row["same_text"] = same_text(mine, base) if at > 0 and arm.lossless and temperature < COLDEST else None
-        row["groups"] = groups(mine, base, tasks)
+        row["groups"] = groups(mine, base, tasks, seed)
         row["watched"] = watched[at].row
         rows.append({name: row[name] for name in ORDER})
     return {
@@ -191,8 +191,8 @@ def speedup_interval(mine: list[Call], base: list[Call], seed: int) -> list[floa
     return list(totals_interval(np.hstack([mine, base]), lambda m0, m1, b0, b1: m0 / m1 * b1 / b0, seed))
 
 
-def groups(mine: list[Call], base: list[Call], tasks: Sequence[Task]) -> dict[str, dict]:
-    """For each kind of prompt: prompts, tok_per_s, speedup, mat."""
+def groups(mine: list[Call], base: list[Call], tasks: Sequence[Task], seed: int = 0) -> dict[str, dict]:
+    """For each kind of prompt: prompts, tok_per_s, speedup with its 95 % interval (as over all prompts), mat."""
     found = {}
     for group in dict.fromkeys(task.group for task in tasks):
         here = {i for i, task in enumerate(tasks) if task.group == group}
@@ -201,6 +201,7 @@ def groups(mine: list[Call], base: list[Call], tasks: Sequence[Task]) -> dict[st
             "prompts": len(here),
             "tok_per_s": per(sum(len(call.ids) for call in some), sum(call.seconds for call in some)),
             "speedup": speedup(some, plain),
+            "speedup_interval": speedup_interval(some, plain, seed),
             "mat": figures.mat(traces_of(some)),
         }
     return found
@@ -315,15 +316,15 @@ def table(found: dict) -> str:
         "",
         f"{found['n']} prompts, {found['repeats']} repeats{stopped}, interleaved; T, D at {found['context']} tokens.",
         SPEEDS_LEGEND,
-        f"{'':{width}} {'rounds':>7} {'attained':>8} {'cut':>5} {'plain':>5} {'round':>5} {'d/s/v/o %':>12} "
+        f"{'':{width}} {'rounds':>7} {'attained':>8} {'cut':>5} {'plain':>5} {'round':>5} {'d/s/v/o %':>19} "
         f"{'prefill':>7} {'tokens':>6} {'target':>6} {'draft':>6} {'outside':>7}",
     ]
     for row in rows:
         e, w = row["explained"] or dict.fromkeys(("cut", "plain_step", "round")), row["watched"]
-        share = "/".join(f"{100 * part:.0f}" for part in row["share"].values()) if row["share"] else "-"
+        share = "/".join(f"{100 * part:.1f}" for part in row["share"].values()) if row["share"] else "-"
         lines.append(
             f"{name_of(row):{width}} {_n(row['rounds_speedup'], 7)} {_n(row['attained'], 8)} {_n(e['cut'], 5)} "
-            f"{_n(e['plain_step'], 5)} {_n(e['round'], 5)} {share:>12} {_percent(row['prefill_share']):>7} "
+            f"{_n(e['plain_step'], 5)} {_n(e['round'], 5)} {share:>19} {_percent(row['prefill_share']):>7} "
             f"{w['tokens']:6} {w['target_passes']:6} {_n(w['draft_passes'], 6, 0)} {_percent(w['outside_passes']):>7}"
         )
     lines += [REASONS_LEGEND.format(watched=rows[0]["watched"]["prompts"])]
@@ -331,13 +332,21 @@ def table(found: dict) -> str:
     if len(kinds) > 1:
         lines += ["", f"{'speed-up by kind of prompt':{width}} " + " ".join(f"{kind:>{_wide(kind)}}" for kind in kinds)]
         for row in rows:
-            each = " ".join(_n(row["groups"][kind]["speedup"], _wide(kind)) for kind in kinds)
-            lines.append(f"{name_of(row):{width}} {each}")
+            each = " ".join(_of_kind(row["groups"][kind], _wide(kind)) for kind in kinds)
+            lines.append(f"{name_of(row):{width}} {each}".rstrip())
+        if any("<" in line for line in lines[-len(rows) :]):
+            lines.append("<: the 95 % interval lies below 1.")
     return "\n".join(lines)
 
 
 def _wide(kind: str) -> int:
-    return max(len(kind), 5)
+    return max(len(kind), 6)
+
+
+def _of_kind(group: dict, width: int) -> str:
+    """A speed-up, with a mark where it is significantly a slow-down."""
+    interval = group.get("speedup_interval")
+    return _n(group["speedup"], width - 1) + ("<" if interval and interval[1] < 1 else " ")
 
 
 def _n(value: float | None, width: int, digits: int = 2) -> str:

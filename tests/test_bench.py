@@ -3,9 +3,12 @@ Follows specdec_lib/bench.py and the reports behind cases H11, H12, H16 and H17.
 Left out: figures from given calls (test_speed.py) and Hugging Face's arms by themselves (test_hf_arms.py).
 """
 
+import copy
 import json
+from dataclasses import replace
 
 import pytest
+import torch
 from tiny import disturbed, llama
 from typer.testing import CliRunner
 
@@ -13,7 +16,10 @@ from specdec_lib import bench as bench_module
 from specdec_lib import cli, speed, zoo
 from specdec_lib.bench import OwnArm, bench, draft_step_s, plan, split_methods
 from specdec_lib.decode import Stops
+from specdec_lib.float_texts import sentence
 from specdec_lib.hf_arms import HFArm
+from specdec_lib.kept_calls import KeptCalls
+from specdec_lib.machine import PASS_SIZES
 from specdec_lib.model import CausalLM
 from specdec_lib.sampling import SamplingSettings
 from specdec_lib.speed import ORDER
@@ -229,6 +235,85 @@ def test_ctrl_c_in_the_first_repeat_leaves_nothing_to_keep(pair, tasks, monkeypa
         run(pair, tasks, "greedy")
 
 
+def stopped_and_again(pair, tasks, monkeypatch, file, methods, after):
+    """(answers before Ctrl-C, answers of the run that went on, its result), warm-up left out."""
+    watch = Watch(monkeypatch)
+    beforehand = 2 * (1 + bench_module.WATCHED)
+
+    def interrupt():
+        if len(watch.order) == beforehand + after:
+            raise KeyboardInterrupt
+
+    watch.interrupt = interrupt
+    keep = KeptCalls(file, {})
+    with pytest.raises(KeyboardInterrupt):
+        run(pair, tasks, methods, repeats=1, keep=keep)
+    watch.interrupt, before = (lambda: None), len(watch.order)
+    found = run(pair, tasks, methods, repeats=1, keep=KeptCalls(file, {}))
+    return before - beforehand, len(watch.order) - before - beforehand, found
+
+
+def test_a_stopped_run_goes_on_with_the_next_prompt(pair, tasks, monkeypatch, tmp_path):
+    made, more, found = stopped_and_again(pair, tasks, monkeypatch, tmp_path / "c", "greedy", after=5)
+    assert made == 5 and more == 2 * N - 4  # the third prompt was half done
+    once = run(pair, tasks, "greedy", repeats=1)
+    for row, right in zip(found["rows"], once["rows"], strict=True):
+        assert row["calls"] == N and row["tokens"] == right["tokens"] and row["mat"] == right["mat"]
+
+
+def test_where_a_method_learns_from_answer_to_answer_a_repeat_begins_anew(pair, tasks, monkeypatch, tmp_path):
+    _, more, found = stopped_and_again(pair, tasks, monkeypatch, tmp_path / "c", "recycling:keep=1", after=5)
+    assert more == 2 * N and [row["calls"] for row in found["rows"]] == [N, N]
+
+
+def test_texts_are_compared_in_float32_untimed(pair, tasks, monkeypatch):
+    half = replace(pair, target=CausalLM(copy.deepcopy(pair.target.model).bfloat16()))
+    dtypes = []
+    right = OwnArm.run
+    monkeypatch.setattr(
+        OwnArm, "run", lambda arm, *rest: (dtypes.append(arm.pair.target.model.dtype), right(arm, *rest))[1]
+    )
+    methods = "greedy,pld,logitspec,lenience,hf-lookup"
+    found = run(half, tasks, methods, repeats=1, check_texts=True)
+    labels = [name for name in found["float32_texts"]]
+    assert [label.split(":")[0] for label in labels] == ["greedy", "pld", "logitspec"]  # ours, the lossless ones
+    assert all(row == {"equal": N, "of": N, "different": []} for row in found["float32_texts"].values())
+    assert dtypes.count(torch.float32) == 4 * N and dtypes[-1] == torch.float32
+    assert half.target.model.dtype == torch.bfloat16
+    assert sentence(found["float32_texts"]).startswith(f"In float32, equal to plain greedy decoding on all {N} prompts")
+
+
+def test_a_text_that_differs_in_float32_is_named(pair, tasks, monkeypatch):
+    right = OwnArm.run
+
+    def wrong(arm, prompt, seed):
+        trace = right(arm, prompt, seed)
+        if arm.name == "pld" and seed == 1:
+            trace.rounds[0].emitted[0] += 1
+        return trace
+
+    monkeypatch.setattr(OwnArm, "run", wrong)
+    found = run(pair, tasks, "pld,greedy", repeats=1, check_texts=True)["float32_texts"]
+    pld, greedy = found.values()
+    assert pld == {"equal": N - 1, "of": N, "different": [1]} and greedy["different"] == []
+    assert f"NOT equal: {next(iter(found))} on {N - 1} of {N} prompts" in sentence(found)
+
+
+def test_texts_cannot_be_compared_when_sampling(pair, tasks):
+    with pytest.raises(ValueError, match="temperature 0"):
+        run(pair, tasks, "lossless", temperature=1.0, check_texts=True)
+
+
+def test_the_prices_that_nodes_were_bought_by_stand_in_the_result(pair, tasks):
+    found = run(pair, tasks, "logitspec-cost", repeats=1)
+    (prices,) = found["prices"].values()
+    assert list(prices) == [str(k) for k in PASS_SIZES] and all(seconds > 0 for seconds in prices.values())
+    assert [(r["method"].split(":")[0], r["over"].split(":")[0]) for r in found["ratios"]] == [
+        ("autoregressive", "logitspec-cost"), ("logitspec-cost", "autoregressive"),
+    ]  # fmt: skip
+    assert found["ratios"][1]["speed"] == pytest.approx(rows_by_name(found)["logitspec-cost"]["speedup"])
+
+
 def test_a_draft_step_is_a_share_of_a_whole_proposal_and_needs_room(pair, tasks, monkeypatch):
     times = iter(range(0, 10_000, 6))
     monkeypatch.setattr(bench_module, "now", lambda device: next(times))
@@ -341,6 +426,10 @@ def test_a_stopped_command_writes_what_is_whole_and_says_so(pair, monkeypatch, t
     result = command(*FEW, "--repeats", 3, "--methods", "greedy", "--json", file)
     assert result.exit_code == 130 and "stopped" in result.stderr
     assert json.loads(file.read_text())["repeats"] == 1
+    watch.interrupt = lambda: None
+    result = command(*FEW, "--repeats", 3, "--methods", "greedy", "--json", file)
+    assert result.exit_code == 0 and json.loads(file.read_text())["repeats"] == 3
+    assert not file.with_name("bench.json.calls").exists()
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,8 @@ def test_every_kind_of_prompt_has_its_own_speedup():
     found = groups(calls([1, 10, 1]), calls([10, 10, 2]), tasks)
     assert {g: (row["prompts"], row["speedup"]) for g, row in found.items()} == {"copy": (2, 6.0), "prose": (1, 1.0)}
     assert found["copy"]["mat"] is None
+    low, high = found["copy"]["speedup_interval"]
+    assert low <= 6 <= high and found["prose"]["speedup_interval"] is None
 
 
 def test_same_text_counts_answers_of_every_repeat_against_the_first_plain_ones():
@@ -232,5 +234,9 @@ def test_rows_below_one_are_shown_and_named_and_what_does_not_apply_is_a_dash():
     line = next(line for line in text.splitlines() if line.startswith("lossless:gamma=8 "))
     assert "0.71" in line and "1.10" in line and " -" in line and "nan" not in text.lower() and "None" not in text
     assert text.splitlines()[-1].split() == ["lossless:gamma=8", "1.23", "-"]
+    both["copy"] = {"speedup": 0.83, "speedup_interval": [0.7, 0.95]}
+    both["prose"] = {"speedup": 0.83, "speedup_interval": [0.7, 1.05]}
+    lines = table(found).splitlines()
+    assert lines[-2].split() == ["lossless:gamma=8", "0.83<", "0.83"] and "lies below 1" in lines[-1]
     assert "Slower than plain decoding here: lossless:gamma=8." in text
     assert "stopped early" in text and "ratio of totals" in text

@@ -19,6 +19,7 @@ POCKET_TOKENS, OTHER_TOKENS = 260, 128  # the longest right answer of the pocket
 specdec bench --n 20 --json bench.json
 specdec bench --methods greedy,lenience:lenience=0.1,gamma=4,hf-assisted --gamma 8
 specdec bench --pair pocket --temperature 1 --n 8 --repeats 2
+specdec bench --pair smollm2 --methods pld,logitspec-cost,hf-lookup --tasks data/prompts/spec-small.jsonl --check-texts
 """)
 def bench(
     pair: PairOption = "pocket",
@@ -59,18 +60,31 @@ def bench(
         Path | None,
         typer.Option(metavar="FOLDER", help="Write every method's answers there, in Spec-Bench's format."),
     ] = None,
+    check_texts: Annotated[
+        bool,
+        typer.Option(
+            "--check-texts",
+            help="Afterwards, untimed and in float32: every lossless method's texts must be plain greedy decoding's.",
+        ),
+    ] = False,
     json_file: JsonOption = None,
 ) -> None:
     """Time methods side by side on the same prompts, with what the formulas predict and what explains the difference.
 
-    Everything else on the machine should be quiet. Ctrl-C keeps the repeats that are whole.
+    Everything else on the machine should be quiet. Ctrl-C keeps the repeats that are whole. With --json FILE the calls
+    are kept in FILE.calls as they come, and the same command goes on from there.
     """
     writable(json_file)
     if answers is not None and not answers.is_dir():
         raise ValueError(f"cannot write answers to {answers}: there is no such folder")
     from specdec_lib.bench import bench as run
     from specdec_lib.bench import plan
+    from specdec_lib.cli.base import Failure
+    from specdec_lib.float_texts import sentence
+    from specdec_lib.kept_calls import KeptCalls
+    from specdec_lib.methods import method_label
     from specdec_lib.provenance import write_results
+    from specdec_lib.ratios import table as compared_arms
     from specdec_lib.sampling import SamplingSettings
     from specdec_lib.specbench import write_rows
     from specdec_lib.specbench_figures import table as compared
@@ -78,7 +92,7 @@ def bench(
     from specdec_lib.tasks import choose_tasks
 
     SamplingSettings(temperature)  # bad values are refused now, before models are loaded
-    plan(methods, gamma, temperature, pair)
+    planned = plan(methods, gamma, temperature, pair)
     chosen = choose_tasks(pair, n, seed, tasks)
     if answers is not None and not all(task.question for task in chosen):
         raise ValueError("--answers needs --tasks with questions in Spec-Bench's format")
@@ -89,8 +103,28 @@ def bench(
         models.compile_draft()
     if max_new_tokens is None:
         max_new_tokens = POCKET_TOKENS if chosen[0].problem else OTHER_TOKENS
-    found = run(models, chosen, methods, seed, temperature, gamma, max_new_tokens, repeats, sys.stderr.isatty())
+    arguments = {
+        "pair": pair, "methods": [method_label(*arm) for arm in planned], "n": n, "tasks": tasks and str(tasks),
+        "temperature": temperature, "gamma": gamma, "max_new_tokens": max_new_tokens, "repeats": repeats,
+        "compile": compile_draft, "check_texts": check_texts,
+    }  # fmt: skip
+    origin = models.provenance(arguments, seed)
+    kept = None if json_file is None else json_file.with_name(json_file.name + ".calls")
+    keep = KeptCalls(kept, origin)
+    try:
+        found = run(
+            models, chosen, methods, seed, temperature, gamma, max_new_tokens, repeats, sys.stderr.isatty(), keep,
+            check_texts,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        if kept is not None and kept.exists():
+            say(f"{len(keep.entries)} prompts are kept in {kept}; the same command goes on from there")
+        raise
     print(table(found))
+    if other := compared_arms(found["ratios"], method_label(*planned[0])):
+        print("\n" + other)
+    if "float32_texts" in found:
+        print("\n" + sentence(found["float32_texts"]))
     given = found.pop("answers", {})
     if "specbench" in found:
         print("\n" + compared(found["specbench"]))
@@ -98,11 +132,10 @@ def bench(
         write_rows(answers / f"{method.replace(':', '-')}.jsonl", rows)
     if json_file is not None:
         rows = found.pop("rows")
-        arguments = {
-            "pair": pair, "methods": [name_of(row) for row in rows], "n": n, "tasks": tasks and str(tasks),
-            "temperature": temperature, "gamma": gamma, "max_new_tokens": max_new_tokens, "repeats": repeats,
-            "compile": compile_draft,
-        }  # fmt: skip
-        write_results(json_file, models.provenance(arguments, seed), rows, **found)
+        origin["arguments"]["methods"] = [name_of(row) for row in rows]
+        write_results(json_file, origin, rows, **found)
     if found["interrupted"]:
         raise KeyboardInterrupt
+    keep.done()
+    if any(row["different"] for row in found.get("float32_texts", {}).values()):
+        raise Failure("a lossless method's text is not plain decoding's, in float32: see above")

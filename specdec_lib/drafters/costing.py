@@ -134,6 +134,7 @@ class Buyer:
     name = "buyer"
 
     def __init__(self, times: Mapping[int, float], odds: Odds, keep: bool = False):
+        self.times = dict(times)
         self.prices, self.odds, self.keep = PriceList(times), odds, bool(keep)
         self.learns, self.memory = self.keep, None
 
