@@ -33,8 +33,8 @@ FREQUENT = 16  # pairs shown
 WORDING, DIGIT, MARK, WORD = "wording", "digit", "punctuation", "word"
 KINDS = (WORDING, WORD, DIGIT, MARK)
 UNITS = (*ITEMS, "miles", "dollars")
-SAME = {frozenset(tokens_of(wording)[0] for wording in both) for both in SLOTS.values() if all(both)}
-SAME |= {frozenset((f" {unit}", " of")) for unit in UNITS}
+SAME = {frozenset(tokens_of(wording)[0].strip() for wording in both) for both in SLOTS.values() if all(both)}
+SAME |= {frozenset((unit, "of")) for unit in UNITS}
 
 
 class Ratios(GreedyMatch):
@@ -52,7 +52,7 @@ class Ratios(GreedyMatch):
 
 def kind_of(drafted: str, wanted: str, pocket: bool) -> str:
     """What kind of token was drafted where another was wanted; in the pocket world two wordings of a slot are one."""
-    if pocket and frozenset((drafted, wanted)) in SAME:
+    if pocket and frozenset((drafted.strip(), wanted.strip())) in SAME:
         return WORDING
     if any(letter.isdigit() for letter in drafted):
         return DIGIT
