@@ -454,6 +454,7 @@ def test_the_claims_hold_where_the_figures_say_so_and_fail_where_not():
 def replayed_rows() -> dict:
     row = {
         "mat": 1.5, "mat_interval": [1.4, 1.6], "nothing": 0.4, "nodes": 5.0, "emitted": {"1": 0.7},
+        "over_pld": {"mat": 1.3, "interval": [1.2, 1.4]}, "over_whole": {"mat": 1.4, "interval": [1.3, 1.5]},
         "speedup_by_t": 1.3, "speedup_interval": [1.2, 1.4], "groups": {"qa": {"mat": 1.5, "speedup_by_t": 1.3}},
     }  # fmt: skip
     gpus = {"A100": {"speedup": 1.5, "mat": 1.5, "nodes": 5.0}}

@@ -156,7 +156,7 @@ def test_texts_equal_plain_greedy_decoding_on_a_real_model(capacity):
 def test_nothing_is_left_of_the_last_text():
     target, drafter, prompt = TableModel.random(6, 2, spread=3.0), LogitSpec(), [1, 2, 3] * 4
     alone = decode(target, prompt, 20, LogitSpec())
-    for tokens in (2, 30):  # a text shorter than the next prompt, and a longer one
+    for tokens in (2, 8, 30):  # a text shorter than the next prompt, one as long, and a longer one
         decode(target, [3, 1, 3, 2], tokens, drafter)
         again = decode(target, prompt, 20, drafter)
         assert [r.tokens for r in again.rounds] == [r.tokens for r in alone.rounds]

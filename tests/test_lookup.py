@@ -95,11 +95,13 @@ def test_proposals_end_at_the_room_at_eos_and_at_the_vocabulary():
 
 
 def test_a_text_leaves_nothing_behind():
-    """G7."""
+    """G7: neither to a shorter text nor to a longer one."""
     drafter = PromptLookup()
-    assert drafts(drafter, [1, 2, 3, 1]) == [2, 3, 1]
-    drafter.start([7, 1])
-    assert len(drafter.propose(context_of([7, 1]))) == 1
+    for new in ([7, 1], [7, 5, 8, 9, 1]):
+        drafter.start([1, 2, 3, 1])
+        assert drafter.propose(context_of([1, 2, 3, 1])).tokens.tolist() == [1, 2, 3, 1]
+        drafter.start(new)
+        assert len(drafter.propose(context_of(new))) == 1
 
 
 @pytest.mark.parametrize("convention", ["original", "hf"])

@@ -8,7 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tiny
+import torch
+from retrieval import context_of
 
+from specdec_lib import pricing
 from specdec_lib.decode import decode
 from specdec_lib.drafters import LogitSpec, LogitSpecCost, PromptLookup
 from specdec_lib.experiments import index_cost, next_next, recording, retrieval
@@ -59,8 +62,9 @@ def test_a_recording_comes_back_from_its_file(tmp_path):
         assert (ours.best == theirs.best).all() and np.allclose(ours.log_probs, theirs.log_probs, atol=0.05)
 
 
-def test_ids_above_65535_survive(tmp_path):
-    text = recording.Recorded("a", [70_000, 1], [65_536, 2], np.array([[65_536, 3], [2, 1]]), np.zeros((2, 2)))
+@pytest.mark.parametrize("largest", [65_535, 65_536, 70_000])
+def test_ids_above_65535_survive(tmp_path, largest):
+    text = recording.Recorded("a", [largest, 1], [60_000, 2], np.array([[60_000, 3], [2, 1]]), np.zeros((2, 2)))
     recording.save(tmp_path / "rows", [text], {})
     again = recording.load(tmp_path / "rows")[0][0]
     assert (again.prompt, again.text, again.best.tolist()) == (text.prompt, text.text, text.best.tolist())
@@ -92,6 +96,15 @@ def test_a_replay_has_the_rounds_of_the_model_itself(make):
         own = decode(TARGET, text.prompt, len(text.text), make())
         again = recording.replay(make(), text)
         assert [(r.parents, len(r.emitted)) for r in again.rounds] == [(r.parents, len(r.emitted)) for r in own.rounds]
+
+
+def test_rows_that_no_text_went_through_are_flat():
+    model = recording.Replay(TEXTS[0])
+    model.feed(model.prompt[:-1])
+    right, wrong = model.text[0], (model.text[0] + 1) % model.vocab_size
+    rows = model.score(torch.tensor([model.prompt[-1], right, wrong]), [-1, 0, 0]).logits
+    assert rows[0].argmax() == right and rows[1].argmax() == model.text[1]
+    assert (rows[2] == recording.UNKNOWN).all()
 
 
 def test_the_shipped_recordings_are_whole_and_of_six_kinds():
@@ -131,10 +144,36 @@ def test_the_figures_of_a_drafter_are_those_of_its_rounds():
     assert row["mat"] == tokens / len(rounds) and row["rounds"] == len(rounds)
     assert row["nothing"] == sum(len(r.tokens) == 1 for r in rounds) / len(rounds)
     assert row["nodes"] == sum(len(r.tokens) - 1 for r in rounds) / len(rounds)
+    assert row["emitted"]["1"] == sum(len(r.emitted) == 1 for r in rounds) / len(rounds)
     assert sum(row["emitted"].values()) == pytest.approx(1)
+    assert sum(int(n) * share for n, share in row["emitted"].items()) == pytest.approx(row["mat"])
     seconds = sum(np.interp(len(r.tokens), list(TIMES), list(TIMES.values())) for r in rounds)
     assert row["speedup_by_t"] == pytest.approx(tokens / seconds)
     assert list(row["groups"]) == ["a", "b"]
+
+
+def test_a_drafter_over_another_is_a_ratio_of_mats_with_its_texts_drawn_together():
+    row, base = (
+        {"mat": mat, "per_text": per_text} for mat, per_text in ((2.0, [[8, 4], [60, 30]]), (1.6, [[8, 5], [16, 10]]))
+    )
+    found = retrieval.over(row, base)
+    assert found["mat"] == pytest.approx(1.25) and found["interval"] == pytest.approx((1.25, 1.25))
+    rows = {name: retrieval.row_of(name, make(), TEXTS, TIMES) for name, make in retrieval.drafters(TIMES).items()}
+    low, high = retrieval.over(rows["logitspec"], rows["pld"])["interval"]
+    assert low <= rows["logitspec"]["mat"] / rows["pld"]["mat"] <= high and low < high
+
+
+@pytest.mark.parametrize(
+    ("ids", "drafted"),
+    [
+        ([1, 2, 9, 9, 1, 2], [9, 9, 1]),  # after the key of two, leftmost, stand four tokens
+        ([1, 2, 9, 1, 2], [9, 1, 2]),
+        ([1, 2, 1, 2], []),  # after 1 2 and after 2 stand two tokens: too few
+        ([2, 5, 6, 7, 1, 2, 1, 2], [5, 6, 7]),  # after 1 2 stand two tokens; after 2 alone seven
+    ],
+)
+def test_prompt_lookup_of_whole_continuations(ids, drafted):
+    assert retrieval.Whole(3).propose(context_of(ids)).tokens.tolist() == [ids[-1], *drafted]
 
 
 def test_what_a_gpu_would_gain_is_mat_where_t_is_flat(monkeypatch):
@@ -152,14 +191,46 @@ def test_the_index_is_timed_at_every_length(monkeypatch):
     assert rows[0]["keys"] < rows[1]["keys"]
 
 
+def test_microseconds_are_of_one_token_and_one_look_up(monkeypatch):
+    """A clock that moves a second a reading: a batch of 20 takes a second."""
+    clock = iter(range(10**6))
+    monkeypatch.setattr(index_cost, "LENGTHS", (50,))
+    monkeypatch.setattr(index_cost.time, "perf_counter", lambda: next(clock))
+    (row,) = index_cost.run(lab())["rows"]
+    assert row["add_us"] == row["find_us"] == 1e6 / 20
+
+
+def test_a_round_time_leaves_drafting_and_the_warm_up_out(monkeypatch):
+    taken = iter([100.0, 1.0])
+
+    class Fake:
+        def __init__(self, target, drafter):
+            pass
+
+        def start(self, prompt):
+            return self
+
+        def rounds(self, n):
+            yield SimpleNamespace(seconds=next(taken) + 0.25, draft_s=0.25)
+
+    monkeypatch.setattr(pricing, "Session", Fake)
+    assert round_times(TableModel.random(30, 0), (4,), repeats=1) == {4: 1.0}
+
+
 def test_round_times_are_of_trees_of_each_size(monkeypatch):
-    seen = []
+    seen, stars = [], []
     target = TableModel.random(30, 0)
     score = target.score
-    monkeypatch.setattr(target, "score", lambda tokens, *rest: (seen.append(len(tokens)), score(tokens, *rest))[1])
+
+    def watched(tokens, parents, *rest):
+        seen.append(len(tokens))
+        stars.append(parents == [-1, *[0] * (len(tokens) - 1)])
+        return score(tokens, parents, *rest)
+
+    monkeypatch.setattr(target, "score", watched)
     times = round_times(target, (1, 3, 8), repeats=2)
     assert list(times) == [1, 3, 8] and all(seconds > 0 for seconds in times.values())
-    assert seen == [1, 3, 8] * 3 and target.length == 0
+    assert seen == [1, 3, 8] * 3 and all(stars) and target.length == 0
     with pytest.raises(ValueError, match="repeats"):
         round_times(target, repeats=0)
     with pytest.raises(ValueError, match="nodes of a tree"):

@@ -16,6 +16,7 @@ from retrieval import context_of, kept_beside_plain, plain_texts, pocket_texts
 from specdec_lib import datastore
 from specdec_lib.datastore import END, Datastore, joined, suffix_array, write
 from specdec_lib.decode import decode
+from specdec_lib.drafters import rest
 from specdec_lib.drafters.rest import Rest, heaviest
 from specdec_lib.model import TableModel
 
@@ -80,6 +81,17 @@ def test_a_small_store_by_hand(folder):
     assert tree.tokens.tolist() == [2, 3, 7]
     assert len(Rest(stored(folder, texts)).propose(context_of([5, 9]))) == 1  # [5 9] is nowhere; one token is too few
     assert Rest(stored(folder, texts)).propose(context_of([0, 2, 3])).tokens.tolist() == [3, 4, 5, 8]
+
+
+def test_the_settings_are_the_papers():
+    assert (rest.LONGEST, rest.SHORTEST, rest.PLACES, rest.LENGTH) == (16, 2, 5000, 10)
+
+
+def test_sixteen_tokens_are_matched_not_fifteen_and_never_seventeen(folder):
+    key = list(range(10, 26))
+    store = stored(folder, [[0, *key, 1], [*key[1:], 2], [*key[1:], 2]], "sixteen.store")
+    assert Rest(store).propose(context_of([9, *key])).tokens.tolist() == [25, 1]
+    assert Rest(store).propose(context_of([9, *key[1:]])).tokens.tolist() == [25, 2, 1]
 
 
 def test_of_many_places_evenly_spread_ones_count(folder):
@@ -175,6 +187,11 @@ def test_an_interrupted_build_leaves_the_old_file(folder, tmp_path):
 def test_heaviest_prefixes_end_before_a_stop():
     rows = np.array([[1, 2, 9], [1, 2, 9], [1, 3, 3], [9, 1, 1]])
     assert heaviest(rows, 10, np.array([9]), 100) == [(1,), (1, 2), (1, 3), (1, 3, 3)]
+
+
+def test_prefixes_that_differ_earlier_are_not_one():
+    rows = np.array([[1, 5], [2, 5], [2, 5]])
+    assert heaviest(rows, 10, np.array([9]), 100) == [(2,), (2, 5), (1,), (1, 5)]
 
 
 def test_greedy_text_is_plain_decodings(folder):

@@ -5,17 +5,19 @@ Left out: speed.
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from specdec_lib.bench import bench
 from specdec_lib.cli import app
-from specdec_lib.conversation import prompt_of
+from specdec_lib.conversation import as_spec_bench, prompt_of
 from specdec_lib.decode import decode
 from specdec_lib.presets import data_folder
 from specdec_lib.specbench import GROUPS, Answer, Question, group_of, read_answers, read_questions, write_rows
 from specdec_lib.specbench_figures import figures, table
+from specdec_lib.speed import Call
 from specdec_lib.tasks import choose_tasks, read_tasks, turns
 
 SMALL = data_folder() / "prompts" / "spec-small.jsonl"
@@ -196,6 +198,18 @@ def test_a_benchmark_gives_answers_in_the_format_and_both_figures(pair):
     row = next(row for row in found["rows"] if row["method"] == "pld")
     assert both["overall"]["ours"]["speedup"] == pytest.approx(row["speedup"])
     assert both["overall"]["theirs"]["mat"] == pytest.approx(row["mat"])
+
+
+def test_answers_are_the_first_repeats(pair):
+    tasks = [task for question in (TWO, ONE) for task in turns(question)]
+    arms = [SimpleNamespace(name=name, knobs={}) for name in ("autoregressive", "pld")]
+    calls = [
+        Call(arm, repeat, prompt, 1.0 + repeat, [5 + prompt] * (2 + repeat), None)
+        for repeat in (0, 1) for arm in (0, 1) for prompt in (2, 1, 0)
+    ]  # fmt: skip
+    found = as_spec_bench(arms, calls, tasks, pair)["answers"]["pld"]
+    assert [(a.question_id, a.new_tokens, a.wall_time) for a in found] == [(7, [2, 2], [1.0, 1.0]), (8, [2], [1.0])]
+    assert found[0].turns == [pair.tokenizer.decode([5 + prompt] * 2).strip() for prompt in (0, 1)]
 
 
 def test_the_command_writes_answers_and_refuses_what_it_cannot(tmp_path):

@@ -127,6 +127,17 @@ def test_paths_below_a_tenth_are_not_grown():
     assert len(drafter.propose(context_of(text))) == 1
 
 
+def test_the_floor_is_of_whole_paths_not_of_a_single_share():
+    """After a key of eight: 1, 2, 3, a third each; below each of them four tokens, a quarter each: paths of 1/12."""
+    key = list(range(50, 58))
+    blocks = [[*key, first, 10 * first + second] for first in (1, 2, 3) for second in range(4)]
+    text = [token for block in blocks for token in block] + key
+    drafter = SuffixDrafter()
+    drafter.start(text)
+    tree = drafter.propose(context_of(text))
+    assert sorted(tree.tokens[1:].tolist()) == [1, 2, 3] and tree.parents == [-1, 0, 0, 0]
+
+
 def test_proposals_end_at_the_room_at_eos_and_at_the_vocabulary():
     text = [1, 2, 3, 4, 5, 6, 7, 1, 2, 3]
     for arguments, context, expected in (

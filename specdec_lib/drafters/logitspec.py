@@ -1,8 +1,9 @@
 """LogitSpec: what stood after the last tokens before, and guesses at the token after next, each with what followed it.
 
-Follows LogitSpec (arXiv 2507.01449) as its authors' code does it (knobs below); the rank of a guess counts from the
-argmax, which has rank 0, as we read it. Their separate chains are merged where they begin alike, which keeps what their
-"branch with most matches" keeps and makes the draft exact at any temperature.
+Follows LogitSpec (arXiv 2507.01449) as its authors' code does it: keys, ranks (the argmax has rank 0), lengths, and the
+order in which branches fill the capacity. Two things differ: their index takes in the root a step later, which changed
+MAT by less than 0.1 % on our recorded texts; and their separate chains are merged where they begin alike, which keeps
+what their "branch with most matches" keeps and makes the draft exact at any temperature.
 Left out: slots that merging frees (logitspec_cost.py uses them).
 
 The row that emitted the root ranks, beside the root, tokens that tend to come right after it: the guesses.

@@ -1,7 +1,8 @@
 """Prompt lookup: what followed the last few tokens where they stood before, proposed as a chain.
 
 Follows Saxena 2023 (prompt lookup decoding) and, for the second convention, transformers' prompt_lookup_num_tokens.
-Left out: the original code's demand that all gamma tokens of a continuation are there; what is there is proposed.
+Left out: the original code's demand that all gamma tokens of a continuation are there; what is there is proposed, which
+emits a little more (specdec experiment retrieval has both).
 """
 
 from collections.abc import Iterable, Sequence

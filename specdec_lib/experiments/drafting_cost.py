@@ -78,7 +78,10 @@ def figure(result: dict):
     for name in dict.fromkeys(row["method"] for row in result["rows"]):
         rows = [row for row in result["rows"] if row["method"] == name]
         ax.plot([r["length"] for r in rows], [r["round_us"] for r in rows], "o-", label=name, color=COLOURS[name])
+    lengths = list(dict.fromkeys(row["length"] for row in result["rows"]))
     ax.set_xscale("log")
     ax.set_yscale("log")
+    ax.set_xticks(lengths, [f"{length / 1000:g}k" for length in lengths])
+    ax.minorticks_off()
     ax.legend(title="a round, median")
     return fig

@@ -6,21 +6,25 @@ Left out: the drafters' own time (in the loop: bench.py), and drafters that read
 
 Definitions, which the paper does not give: a step finds nothing if its tree is the root alone. MAT counts rounds, the
 prefill is none. The T(k) of a GPU is flat up to a number of tokens and then proportional (roofline.py): a prediction.
+"pld, whole" proposes only where all ten tokens of a continuation stand, as the original prompt lookup does.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from specdec_lib import plots
-from specdec_lib.colours import COLOURS
+import numpy as np
+
 from specdec_lib.drafters import CostAware, Drafter, LogitSpec, LogitSpecCost, PromptLookup
 from specdec_lib.drafters.logitspec_cost import PRIORS
 from specdec_lib.experiments.base import Lab, between, percent, table
 from specdec_lib.experiments.recording import Recorded, replay, texts_of
+from specdec_lib.experiments.retrieval_figure import figure
 from specdec_lib.pricing import round_times
 from specdec_lib.roofline import roofline_times
-from specdec_lib.stats import ratio_interval
+from specdec_lib.stats import ratio_interval, totals_interval
 from specdec_lib.theory import pass_time
+
+__all__ = ["ANY_PAIR", "PROBLEMS", "WHAT", "drafters", "figure", "row_of", "run", "text"]
 
 WHAT = "drafters without a model on recorded texts: found, MAT, nodes, and speed-up by T(k), here and on GPUs"
 PROBLEMS = 60
@@ -42,11 +46,25 @@ class Separate(LogitSpec):
         return found
 
 
+class Whole(PromptLookup):
+    """Prompt lookup that takes no continuation of fewer than gamma tokens; the leftmost one is the longest there is."""
+
+    def _position(self):
+        ids, longest = self.index.ids, self.index.longest
+        while longest and (found := self.index.find(ids[-longest:])):
+            at, length = found
+            if at + self.gamma <= len(ids):
+                return at
+            longest = length - 1
+        return None
+
+
 def drafters(times: Mapping[int, float]) -> dict[str, Callable[[], Drafter]]:
     """What is replayed, by name: the methods, then parts of LogitSpec, capacities, and cost-aware forms."""
     return {
         "pld": PromptLookup,
         "pld:gamma=4": lambda: PromptLookup(4),
+        "pld, whole": Whole,
         "logitspec": Separate,
         "logitspec-cost": lambda: LogitSpecCost(times),
         "guesses alone": lambda: LogitSpec(retrieval=False),
@@ -60,7 +78,8 @@ def drafters(times: Mapping[int, float]) -> dict[str, Callable[[], Drafter]]:
 
 
 def run(lab: Lab) -> dict:
-    """rows: one a drafter. mat and its 95 % bootstrap interval over texts; nothing: share of rounds that proposed
+    """rows: one a drafter. mat and its 95 % bootstrap interval over texts; over_pld, over_whole: MAT over that of "pld"
+    and of "pld, whole" (see over); per_text: tokens and rounds of each text; nothing: share of rounds that proposed
     nothing; nodes: mean proposed; emitted: share of rounds by tokens emitted; speedup_by_t: with its interval; groups:
     mat and speedup_by_t of each; gpus: predicted speed-up with T(k) flat up to so many tokens.
     Beside them times: T(k) measured now, in seconds (pricing.py); odds: see odds_of.
@@ -79,8 +98,19 @@ def run(lab: Lab) -> dict:
             flat = roofline_times(turnover, ks=SIZES)
             found = replayed(row["drafter"], drafters(flat)[row["drafter"]], flat, gpu)
             row["gpus"][gpu] = {"speedup": found["speedup_by_t"], "mat": found["mat"], "nodes": found["nodes"]}
+    by_name = {row["drafter"]: row for row in rows}
+    rows = [
+        row | {"over_pld": over(row, by_name["pld"]), "over_whole": over(row, by_name["pld, whole"])} for row in rows
+    ]
     odds = lab.rows.get("odds", lambda: {"odds": odds_of(lab.watch("odds", texts))})["odds"]
     return {"rows": rows, "times": measured["times"], "gpus_flat_to": GPUS, "odds": odds}
+
+
+def over(row: dict, base: dict) -> dict:
+    """mat, a drafter's over another's on the same texts, and interval: 95 % bootstrap, texts drawn together."""
+    items = np.hstack([row["per_text"], base["per_text"]])
+    interval = totals_interval(items, lambda n, rounds, n0, rounds0: n / rounds * rounds0 / n0)
+    return {"mat": row["mat"] / base["mat"], "interval": interval}
 
 
 def odds_of(texts: Iterable[Recorded]) -> list[dict]:
@@ -118,6 +148,7 @@ def row_of(name: str, drafter: Drafter, texts: Iterable[Recorded], times: Mappin
         **_figures(per_text, times),
         "mat_interval": ratio_interval(tokens, counts),
         "speedup_interval": ratio_interval([times[1] * n for n in tokens], spent),
+        "per_text": [[n, count] for n, count, _ in per_text],
         "nothing": nothing / rounds,
         "nodes": proposed / rounds,
         "emitted": {str(n): emitted[n] / rounds for n in sorted(emitted)},
@@ -135,17 +166,20 @@ def _figures(per_text: list[tuple[int, int, float]], times: Mapping[int, float])
 
 def text(result: dict) -> str:
     rows = result["rows"]
-    heads = ("drafter", "MAT", "95 % interval", "nothing %", "nodes", "emit 1 %", "by T(k)", "95 % interval")
+    heads = ("drafter", "MAT", "95 %", "over pld", "95 %", "nothing %", "nodes", "emit 1 %", "by T(k)", "95 %")
     shown = table(
         heads,
         [
             (
-                row["drafter"], row["mat"], between(row["mat_interval"]), percent(row["nothing"]), row["nodes"],
+                row["drafter"], row["mat"], between(row["mat_interval"]), row["over_pld"]["mat"],
+                between(row["over_pld"]["interval"]), percent(row["nothing"]), row["nodes"],
                 percent(row["emitted"].get("1", 0.0)), row["speedup_by_t"], between(row["speedup_interval"]),
             )
             for row in rows
         ],
     )  # fmt: skip
+    whole = next(row["over_whole"] for row in rows if row["drafter"] == "logitspec")
+    shown += f"\n\nlogitspec's MAT over that of pld, whole: {whole['mat']:.2f} ({between(whole['interval'])})"
     groups = list(rows[0]["groups"])
     by_group = table(
         ("MAT / by T(k)", *groups),
@@ -160,27 +194,3 @@ def text(result: dict) -> str:
     )
     times = ", ".join(f"{k}: {1000 * s:.1f}" for k, s in result["times"].items())
     return f"{shown}\n\n{by_group}\n\n{gpus}\n\nT(k) here, ms: {times}"
-
-
-def figure(result: dict):
-    """MAT over the number of nodes: LogitSpec's capacities as a line, the other drafters as points."""
-    rows = {row["drafter"]: row for row in result["rows"]}
-    line = [rows[f"logitspec:capacity={c}"] for c in CAPACITIES[:-1]] + [rows["logitspec"]]
-    gain = rows["logitspec"]["mat"] / rows["pld"]["mat"]
-    fig, ax = plots.figure(
-        f"64 nodes emit {gain:.2f} times as many tokens a round as prompt lookup", "mean nodes proposed", "MAT"
-    )
-    ax.plot([r["nodes"] for r in line], [r["mat"] for r in line], "o-", color=COLOURS["target"], label="logitspec")
-    points = {"pld": "draft", "pld:gamma=4": "draft", "logitspec-cost": "accepted", "guesses alone": "bonus",
-              "retrieval alone": "rescued"}  # fmt: skip
-    for name, colour in points.items():
-        row = rows[name]
-        low, high = row["mat_interval"]
-        bars = [[row["mat"] - low], [high - row["mat"]]]
-        ax.errorbar(row["nodes"], row["mat"], bars, fmt="s", color=COLOURS[colour], capsize=4)
-        ax.annotate(name, (row["nodes"], row["mat"]), (6, 6), textcoords="offset points", fontsize=9)
-    ax.plot([], [], color="black", lw=1.5, label="95 % interval, bootstrap over texts")
-    ax.set_xscale("symlog", base=2)
-    ax.set_xticks([1, 2, 4, 8, 16, 32, 64], [1, 2, 4, 8, 16, 32, 64])
-    ax.legend(fontsize=9)
-    return fig
