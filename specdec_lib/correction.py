@@ -16,6 +16,7 @@ from specdec_lib.colours import COLOURS
 from specdec_lib.pocket.checker import AFTER, WRONG
 from specdec_lib.scored import ScoredText
 
+NEVER = 0.5  # where a count of 0 stands on a logarithmic axis
 RIGHT_LOOK, WRONG_LOOK = (COLOURS["accepted"], "o", "right"), ("#B00000", "X", "wrong")  # colour, mark, word
 
 
@@ -67,7 +68,7 @@ def draw_gate(found: Sequence[Mismatch], taus: Sequence[float] = (0.1, 0.01, 0.0
         ax.scatter(gaps, spread, s=26, marker=mark, color=colour, alpha=0.5 if height else 0.9, linewidths=0)
     for tau in taus:
         ax.axvline(math.log(tau), color="black", linestyle=":")
-        ax.text(math.log(tau), 1.52, f"tau {tau:g}", ha="center", fontsize=10)
+        ax.text(math.log(tau), 1.55, f"tau {tau:g}", ha="center", fontsize=10, backgroundcolor="white")
     ax.set(
         xlabel="gap z[x] - z[t*] of the raw logits, nats (what lies right of a line passes)",
         yticks=[1, 0], yticklabels=["right,\nrejected", "wrong,\nrejected"], ylim=(-0.5, 1.75), xlim=(None, 0.3),
@@ -86,13 +87,10 @@ def draw_two_locks(
     counts: of (draft's word, target's word). lambda_ and tau above 0: no line could be drawn.
     """
     fig, ax = plt.subplots(figsize=(10, 4.6), layout="constrained")
-    left = 0.5  # where a count of 0 stands on the logarithmic axis
     rescued = dict.fromkeys((True, False), 0)
     for colour, mark, word in (RIGHT_LOOK, WRONG_LOOK):
         mine = [m for m in found if m.right == (word == "right")]
-        x = [
-            max(counts.get((m.draft, m.target), 0), left) * 1.03 ** (7 * math.sin(2.4 * i)) for i, m in enumerate(mine)
-        ]
+        x = [_spread(counts.get((m.draft, m.target), 0), i, lambda_) for i, m in enumerate(mine)]
         ax.scatter(
             x, [m.gap for m in mine], s=34, marker=mark, color=colour, alpha=0.5 if word == "right" else 0.95,
             linewidths=0, label=f"{word}, by the checker ({len(mine)})", zorder=3,
@@ -102,14 +100,20 @@ def draw_two_locks(
     ax.set(xscale="log", xlabel="times this very pair was rejected before", ylabel="gap z[x] - z[t*], nats")
     low, high = ax.get_ylim()[0], 0.4
     end = max([*counts.values(), lambda_, 1]) * 2
-    ax.set(xlim=(left / 1.6, end), ylim=(low, high))
+    ax.set(ylim=(low, high))
     ax.axvline(lambda_ + 0.5, color="black", linestyle="--")
     ax.axhline(math.log(tau), color="black", linestyle="--")
     ax.fill_between([lambda_ + 0.5, end], math.log(tau), high, color=COLOURS["rescued"], alpha=0.25, lw=0)
     ax.text(lambda_ + 0.5, low, f" lambda {lambda_:g}", va="bottom", fontsize=10)
-    ax.text(left / 1.6, math.log(tau), f" log tau, tau {tau:g}", va="bottom", fontsize=10)
+    ax.text(end, math.log(tau), f"log tau, tau {tau:g} ", ha="right", va="bottom", fontsize=10)
     ax.set_title(f"Rescued: {rescued[True]} right and {rescued[False]} wrong tokens (the shaded corner)")
-    ax.set_xticks([left, 1, 10, 100, 1000], ["never", "1", "10", "100", "1000"])
-    ax.set_xlim(left / 1.6, end)
+    ax.set_xticks([NEVER, 1, 10, 100, 1000], ["never", "1", "10", "100", "1000"])
+    ax.set_xlim(NEVER / 1.6, end)
     ax.legend(fontsize=10, loc="lower right")
     return fig
+
+
+def _spread(count: int, i: int, lambda_: float) -> float:
+    """A count's place on the axis, moved a little so that marks do not hide others, but never past lambda's line."""
+    by = 0.35 if 0 < count < 2 * lambda_ else 0.15 * max(count, NEVER)
+    return max(count, NEVER) + by * math.sin(2.4 * i)
