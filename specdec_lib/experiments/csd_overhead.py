@@ -8,6 +8,8 @@ import statistics
 import time
 from collections.abc import Callable
 
+import torch
+
 from specdec_lib import plots
 from specdec_lib.csd.file import memory_of
 from specdec_lib.decode import Session
@@ -72,7 +74,7 @@ def run(lab: Lab) -> dict:
 def parts_of(rule, feedback: Feedback) -> dict[str, float]:
     """Median seconds of each part on one recorded round; the two verdicts take turns."""
     tree, old, verdict = feedback.tree, feedback.scores, feedback.verdict
-    chance = RandomChance.__new__(RandomChance)  # a greedy verdict draws nothing
+    chance = RandomChance(torch.Generator())  # a greedy verdict draws nothing
 
     def fresh() -> Scores:
         return Scores(old.logits, old.adjuster, old.prefix, old.hidden)
@@ -89,7 +91,7 @@ def parts_of(rule, feedback: Feedback) -> dict[str, float]:
 
     parts: dict[str, Callable] = {
         PLAIN: lambda: plain.verify(tree, fresh(), chance), CSD_VERIFY: lambda: csd.verify(tree, fresh(), chance),
-        GATE: lambda: rule._gate(tree, known), LOOKUP: look_up, LEARN: lambda: memory.teach(*told),
+        GATE: lambda: rule.gate(tree, known), LOOKUP: look_up, LEARN: lambda: memory.teach(*told),
     }  # fmt: skip
     found: dict[str, list[float]] = {part: [] for part in parts}
     for _ in range(REPEATS):

@@ -53,9 +53,9 @@ class CSD:
     def verify(self, tree: DraftTree, scores: Scores, chance: Chance) -> Verdict:
         if self.lossless or len(tree) == 1:
             return standard_or(tree, scores, chance)
-        return standard_or(tree, scores, chance, self._gate(tree, scores), self.trusts)
+        return standard_or(tree, scores, chance, self.gate(tree, scores), self.trusts)
 
-    def _gate(self, tree: DraftTree, scores: Scores) -> torch.Tensor:
+    def gate(self, tree: DraftTree, scores: Scores) -> torch.Tensor:
         """(nodes,) bool: the gap of the raw logits. Two numbers a node are read; no law is made."""
         parents = parents_of(tree)
         tokens = tree.tokens.clamp_max(scores.logits.shape[-1] - 1)  # an id beyond is refused in the walk
