@@ -1,4 +1,4 @@
-"""docs/csd.md and docs/judge.md: the command line takes each of their commands; csd.md's numbers are the code's.
+"""The pages in docs/ that give commands: the command line takes each of them; csd.md's numbers are the code's.
 
 Follows specdec_lib/cli/ and specdec_lib/csd/.
 Left out: what the commands do (test_cli.py, test_csd_memory.py), and the words of a rule, which no test can read.
@@ -21,7 +21,7 @@ from specdec_lib.methods import METHODS, parse_method
 DOCS = Path(__file__).parent.parent / "docs"
 COMMANDS = [
     (page, line.strip())
-    for page in ("csd.md", "judge.md")
+    for page in ("csd.md", "judge.md", "retrieval.md")
     for line in (DOCS / page).read_text().splitlines()
     if line.startswith("    specdec ")
 ]
