@@ -10,12 +10,17 @@ matplotlib.use("agg")
 
 import ipywidgets
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 import torch
 
 from specdec_lib import views, widgets
 from specdec_lib.colours import COLOURS
 from specdec_lib.dial import dial_line, draw_dial, read_dial
+from specdec_lib.drafters import LogitSpec
+from specdec_lib.experiments.recording import Recorded
+from specdec_lib.forest import draw_step, step_html
+from specdec_lib.guessing import read_step, step_line
 from specdec_lib.knob import KNOBS, draw_knob, knob_html, knob_line, read_knobs
 from specdec_lib.render import round_view
 from specdec_lib.scored import ScoredText
@@ -46,6 +51,15 @@ def make_scored(question: str = "how many?") -> ScoredText:
     """Two right tokens: the argmax, and one of rank 1 with a judge's score of .88."""
     return ScoredText(question, [" a", " b"], ["right"] * 2, [" a", " c"], [0, 1], [-0.1, -3.0], [-0.1, -0.1],
                       [0.3, 0.5], [4.0, 2.0])  # fmt: skip
+
+
+def make_recorded(prompt: list[int], text: list[int]) -> Recorded:
+    """Rows of three: the text's token and two that stand nowhere."""
+    rows = np.array([[token, 90 + i, 95 + i] for i, token in enumerate(text)])
+    return Recorded("made", prompt, text, rows, np.broadcast_to(-np.arange(3), rows.shape))
+
+
+COPIES = [make_recorded([5, 6, 7, 8, 5, 6], [7, 8, 9, 4]), make_recorded([1, 2, 1], [2, 1, 2])]
 
 
 # ---- two laws
@@ -135,13 +149,14 @@ def parts(box: ipywidgets.Widget, kind: type) -> list:
     return found + [part for child in getattr(box, "children", ()) for part in parts(child, kind)]
 
 
-@pytest.fixture(params=["two laws", "trace", "dial", "knob"])
+@pytest.fixture(params=["two laws", "trace", "dial", "knob", "step"])
 def widget(request):
     made = {
         "two laws": widgets.two_laws_widget,
         "trace": lambda: widgets.trace_widget({"a": make_trace()}, Words()),
         "dial": lambda: widgets.speed_dial({"flat": None}),
         "knob": lambda: widgets.knob_widget([make_scored(), make_scored()]),
+        "step": lambda: widgets.step_widget(COPIES, str),
     }
     return made[request.param]()
 
@@ -282,3 +297,60 @@ def test_another_rule_brings_its_own_knob_at_its_strictest():
         assert slider.value == values[0] and line.value.startswith(f"{knob} = {values[0]:g}. This text: 1 of 2")
         slider.index = len(values) - 1
         assert line.value.startswith(f"{knob} = {values[-1]:g}. This text: 2 of 2")
+
+
+# ---- the tree of a step
+
+
+def step_controls(box):
+    """(number of the text, place, nodes, next)."""
+    kinds = (ipywidgets.BoundedIntText, ipywidgets.IntSlider, ipywidgets.SelectionSlider, ipywidgets.Button)
+    return tuple(parts(box, kind)[0] for kind in kinds)
+
+
+def shows(box, recorded: Recorded, at: int, capacity: int) -> bool:
+    """Is the widget's line, text and picture that of this step?"""
+    step = read_step(recorded, at, LogitSpec(capacity))
+    line, shown = parts(box, ipywidgets.HTML)
+    picture = parts(box, ipywidgets.Image)[0].value
+    return (line.value, shown.value, picture) == (
+        step_line(step),
+        step_html(step, str),
+        views.png(draw_step(step, str)),
+    )
+
+
+def test_the_step_s_first_state_is_what_is_drawn_beside_it():
+    assert shows(widgets.step_widget(COPIES, str, 1, 4), COPIES[0], 1, 4)
+
+
+def test_place_and_nodes_move_the_step():
+    box = widgets.step_widget(COPIES, str, 1, 4)
+    _, place, nodes, _ = step_controls(box)
+    place.value = 2
+    assert shows(box, COPIES[0], 2, 4)
+    nodes.value = 64
+    assert shows(box, COPIES[0], 2, 64)
+    place.value = 1
+    assert shows(box, COPIES[0], 1, 64)
+
+
+def test_next_goes_to_where_the_round_ends_and_stays_inside_the_text():
+    box = widgets.step_widget(COPIES, str, 0, 1)
+    _, place, nodes, forward = step_controls(box)
+    seen = []
+    for capacity in (1, 4, 4):
+        nodes.value = capacity
+        forward.click()
+        seen.append(place.value)
+    assert seen == [1, 3, 3], "one token without a draft, then 8 and 9; the last place has nowhere to go"
+    assert shows(box, COPIES[0], 3, 4)
+
+
+def test_another_text_begins_at_its_beginning():
+    box = widgets.step_widget(COPIES, str, 3, 4)
+    number, place, _, _ = step_controls(box)
+    for at, text in ((1, COPIES[1]), (0, COPIES[0])):
+        place.value = place.max
+        number.value = at
+        assert (place.value, place.max) == (0, len(text.text) - 1) and shows(box, text, 0, 4)

@@ -1,4 +1,4 @@
-"""The widgets of lessons 02 to 05 in JupyterLab, in a real browser: they appear, answer, and redraw.
+"""The widgets of lessons 02 to 06 in JupyterLab, in a real browser: they appear, answer, and redraw.
 
 Our own; it looks at the DOM, not at pixels.
 Left out: what the pictures show (../test_widgets.py), and other front ends (Colab, VS Code).
@@ -60,6 +60,18 @@ from specdec_lib.widgets import knob_widget
 one = ScoredText("how many?", [" a", " b", " c"], ["right", "right", "wrong"], [" a", " x", " y"], [0, 1, 2],
                  [-0.1, -3.0, -5.0], [-0.1, -0.1, -0.1], [0.3, 0.5, 0.5], [4.0, 2.0, -2.0])
 knob_widget([one, one])
+"""
+
+STEP = """\
+import numpy as np
+
+from specdec_lib.experiments.recording import Recorded
+from specdec_lib.widgets import step_widget
+
+text = [7, 8, 9, 4, 3]
+rows = np.array([[token, 90 + i, 95 + i] for i, token in enumerate(text)])
+one = Recorded("made", [5, 6, 7, 8, 5, 6], text, rows, np.broadcast_to(-np.arange(3), rows.shape))
+step_widget([one, one], lambda token: f" {token}", at=1, capacity=4)
 """
 
 
@@ -219,3 +231,22 @@ def test_the_knob_of_a_lossy_rule(run_cells):
     wait_until_redrawn(page, before)
     assert page.locator("img.widget-image").count() == 1, "pictures do not pile up"
     assert page.locator("span[title='rejected']").count() == 1
+
+
+def test_the_tree_of_a_step(run_cells):
+    page = run_cells([STEP])
+    wait_until_says(page, "after 1 tokens: the last 3 stood before; 3 proposed, 1 accepted, 2 emitted")
+    before = picture(page)
+    handles = page.locator(".widget-slider .noUi-handle")
+    assert handles.count() == 2, "place and nodes"
+    handles.nth(1).press("ArrowRight")  # from 4 nodes to 8
+    wait_until_says(page, "after 1 tokens: the last 3 stood before; 5 proposed, 1 accepted, 2 emitted")
+    before = wait_until_redrawn(page, before)
+    page.get_by_role("button", name="next round").click()
+    wait_until_says(page, "after 3 tokens: nothing retrieved; 2 proposed, 0 accepted, 1 emitted")
+    before = wait_until_redrawn(page, before)
+    handles.nth(0).press("ArrowLeft")
+    wait_until_says(page, "after 2 tokens")
+    wait_until_redrawn(page, before)
+    assert page.locator(".widget-html-content table td", has_text="last 3").count() == 1
+    assert page.locator("img.widget-image").count() == 1, "pictures do not pile up"
