@@ -41,7 +41,7 @@ def test_the_suffix_array_is_the_sorted_suffixes(texts):
 
 
 def test_long_repetitions_are_sorted_by_32_tokens():
-    tokens = joined([[1] * 100, [1, 2] * 50])
+    tokens = joined([[1] * 100, [1, 2] * 50, [4] * 30 + [3], [4] * 30 + [2]])  # the last two: by token 31 alone
     by_hand = sorted(range(len(tokens)), key=lambda i: (tokens[i : i + 32].tolist(), i))
     assert suffix_array(tokens).tolist() == by_hand
 
@@ -92,6 +92,12 @@ def test_sixteen_tokens_are_matched_not_fifteen_and_never_seventeen(folder):
     store = stored(folder, [[0, *key, 1], [*key[1:], 2], [*key[1:], 2]], "sixteen.store")
     assert Rest(store).propose(context_of([9, *key])).tokens.tolist() == [25, 1]
     assert Rest(store).propose(context_of([9, *key[1:]])).tokens.tolist() == [25, 2, 1]
+
+
+def test_a_continuation_ends_with_its_text(folder):
+    store = stored(folder, [[1, 2, 3], [1, 2, 4, 5]], "ends.store")
+    rows = store.continuations(*store.find([1, 2]), 2, 3, 10)
+    assert rows.tolist() == [[3, END, END], [4, 5, END]]
 
 
 def test_of_many_places_evenly_spread_ones_count(folder):

@@ -74,7 +74,10 @@ def text(result: dict) -> str:
 
 def figure(result: dict):
     """A round's cost over the length of the text, a line a drafter."""
-    fig, ax = plots.figure("Drafting without a model costs as much after 128k tokens", "tokens of text", "microseconds")
+    longest = max(row["length"] for row in result["rows"])
+    costs = [row["round_us"] for row in result["rows"] if row["length"] == longest]
+    title = f"After {longest / 1000:g}k tokens a round's drafting takes {min(costs):.0f} to {max(costs):.0f} us"
+    fig, ax = plots.figure(title, "tokens of text", "microseconds")
     for name in dict.fromkeys(row["method"] for row in result["rows"]):
         rows = [row for row in result["rows"] if row["method"] == name]
         ax.plot([r["length"] for r in rows], [r["round_us"] for r in rows], "o-", label=name, color=COLOURS[name])
@@ -83,5 +86,5 @@ def figure(result: dict):
     ax.set_yscale("log")
     ax.set_xticks(lengths, [f"{length / 1000:g}k" for length in lengths])
     ax.minorticks_off()
-    ax.legend(title="a round, median")
+    ax.legend(title="a round, median", loc="center left", bbox_to_anchor=(1, 0.5))
     return fig
