@@ -70,6 +70,7 @@ def test_the_least_frequently_used_pair_is_forgotten_of_equals_the_longest_unuse
     assert set(memory.pairs) == {(3, 9), (2, 9), (4, 9)}
     assert set(taught((1, 9), (1, 9), (2, 9), (2, 9), (2, 9), (3, 9), cap=2).pairs) == {(2, 9), (3, 9)}
     assert set(taught((1, 9), (1, 9), (2, 9), (3, 9), cap=2).pairs) == {(1, 9), (3, 9)}
+    assert set(taught((1, 9), (1, 9), (2, 9), (2, 9), (3, 9), cap=2).pairs) == {(2, 9), (3, 9)}
     assert taught((1, 2), (3, 4), cap=1, contexts_kept=1).contexts == {(3, 4): [[7]]}
 
 
