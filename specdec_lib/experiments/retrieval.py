@@ -185,7 +185,7 @@ def text(result: dict) -> str:
         ("MAT / by T(k)", *groups),
         [
             (row["drafter"], *(f"{g['mat']:.2f} / {g['speedup_by_t']:.2f}" for g in row["groups"].values()))
-            for row in rows[:4]
+            for row in rows[:5]
         ],
     )
     gpus = table(
