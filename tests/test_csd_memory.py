@@ -133,11 +133,11 @@ def test_the_most_frequent_pairs_come_first():
 
 
 def test_round_trip(tmp_path):
-    memory = taught((70_000, 151_935), (1, 2), (5, 4), (70_000, 151_935), contexts_kept=1)
+    memory = taught((70_000, 151_935), (5, 4), (1, 2), (70_000, 151_935), contexts_kept=1)
     memory.owner, memory.texts, memory.made = Owner("a", "b", "c"), 3, {"prompts": "these"}
     save(memory.freeze(), tmp_path / "m.json")
     assert load(tmp_path / "m.json") == memory
-    assert list(load(tmp_path / "m.json").pairs) == [(1, 2), (5, 4), (70_000, 151_935)], "the longest unused first"
+    assert list(load(tmp_path / "m.json").pairs) == [(5, 4), (1, 2), (70_000, 151_935)], "the longest unused first"
     assert [file.name for file in tmp_path.iterdir()] == ["m.json"]
 
 
