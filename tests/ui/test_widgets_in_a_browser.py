@@ -1,4 +1,4 @@
-"""The widgets of lessons 02 to 06 in JupyterLab, in a real browser: they appear, answer, and redraw.
+"""The widgets of lessons 02 to 07 in JupyterLab, in a real browser: they appear, answer, and redraw.
 
 Our own; it looks at the DOM, not at pixels.
 Left out: what the pictures show (../test_widgets.py), and other front ends (Colab, VS Code).
@@ -72,6 +72,19 @@ text = [7, 8, 9, 4, 3]
 rows = np.array([[token, 90 + i, 95 + i] for i, token in enumerate(text)])
 one = Recorded("made", [5, 6, 7, 8, 5, 6], text, rows, np.broadcast_to(-np.arange(3), rows.shape))
 step_widget([one, one], lambda token: f" {token}", at=1, capacity=4)
+"""
+
+MEMORY = """\
+from specdec_lib.filling import Filling
+from specdec_lib.scored import ScoredText
+from specdec_lib.widgets import filling_widget
+
+one = ScoredText("how many?", [" a", " b", " 4"], ["right", "right", "wrong"], [" a", " x", " 5"], [0, 1, 2],
+                 [-0.1, -3.0, -5.0], [-0.1, -0.1, -0.1], [0.3, 0.5, 0.5], [0.0, 0.0, 0.0])
+measured = {(10, 6, 0.1): (3.0, 1.0), (10, 6, 0.001): (4.0, 0.9), (99, 6, 0.1): (3.5, 0.95), (99, 6, 0.001): (6.0, 0.7)}
+filling = Filling((0, 10, 99), (6,), (0.1, 0.001), {(" b", " x"): (0, 9, 90), (" 4", " 5"): (0, 1, 9)},
+                  {" b": (0, 9, 90), " 4": (0, 99, 990)}, measured, (2.0, 1.0), 20)
+filling_widget(filling, [one])
 """
 
 
@@ -249,4 +262,24 @@ def test_the_tree_of_a_step(run_cells):
     wait_until_says(page, "after 2 tokens")
     wait_until_redrawn(page, before)
     assert page.locator(".widget-html-content table td", has_text="last 3").count() == 1
+    assert page.locator("img.widget-image").count() == 1, "pictures do not pile up"
+
+
+def test_the_memory_as_it_fills(run_cells):
+    page = run_cells([MEMORY])
+    wait_until_says(page, "After 0 prompts: 0 pairs")
+    before = picture(page)
+    handles = page.locator(".widget-slider .noUi-handle")
+    assert handles.count() == 3, "prompts, lambda and tau"
+    assert page.locator("span[title='rejected']").count() == 1
+    handles.nth(2).press("ArrowRight")  # tau from .1 to .001
+    handles.nth(0).press("ArrowRight")  # prompts from 0 to 10
+    wait_until_says(page, "After 10 prompts: 2 pairs, 1 of them seen more than 6 times")
+    before = wait_until_redrawn(page, before)
+    assert page.locator("span[title='rescued']").count() == 1
+    assert page.locator("span[title='rejected, wrong']").count() == 1
+    handles.nth(0).press("ArrowRight")  # to 99, when the slip is trusted, too
+    wait_until_says(page, "kept 6.00, answers right 70.0%")
+    wait_until_redrawn(page, before)
+    assert page.locator("span[title='rescued, wrong']").count() == 1
     assert page.locator("img.widget-image").count() == 1, "pictures do not pile up"
