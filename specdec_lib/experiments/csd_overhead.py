@@ -119,8 +119,8 @@ def text(result: dict) -> str:
 def figure(result: dict):
     """A bar a part, and what .02 % of a round is."""
     title = (
-        f"csd's verdict and memory take {100 * result['overhead_share']:.2f} % of a round more than greedy "
-        f"speculation's\n({1e6 * result['overhead_s']:.0f} microseconds of {1000 * result['round_s']:.1f} ms)"
+        f"csd's verdict and memory add {100 * result['overhead_share']:.2f} % to a round\n"
+        f"({1e6 * result['overhead_s']:.0f} microseconds to {1000 * result['round_s']:.1f} ms)"
     )
     fig, ax = plots.figure(title, "microseconds a round", "", (9, 4.2))
     names = [row["part"] for row in result["rows"]]

@@ -164,7 +164,8 @@ def figure(result: dict):
         colour = COLOURS["rejected" if row["kind"] == DIGIT else "accepted" if row["kind"] == WORDING else "draft"]
         right.plot([row["low"], row["high"]], [y, y], color=colour, lw=2)
         right.plot(row["median"], y, "o", color=colour)
-    names = [f"{row['draft'].strip() or row['draft']!r} → {row['target'].strip() or row['target']!r}" for row in rows]
+    said = [[word.strip() or repr(word) for word in (row["draft"], row["target"])] for row in rows]
+    names = [" → ".join(words) for words in said]
     right.set_yticks(range(len(rows)), [name.replace("$", r"\$") for name in names], fontsize=8)
     right.axvline(0.01, color=COLOURS["csd-gate"], ls="--", label="tau .01")
     right.set(xscale="log", xlabel="p(x) / p(t*): median, 10 to 90 %")

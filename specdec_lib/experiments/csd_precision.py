@@ -151,6 +151,6 @@ def figure(result: dict):
             ax.bar(x + shift, value, width=0.38, color=COLOURS[row["method"]], hatch=hatch, label=None if x else label)
             ax.errorbar(x + shift, value, [[max(value - low, 0)], [max(high - value, 0)]], color="#444444", capsize=4)
     ax.set_xticks(range(len(rows)), [f"{row['method']}\n({row['judged']}, {row['replayed']})" for row in rows])
-    ax.set(ylim=(0, 104))
-    ax.legend(fontsize=9, loc="lower left", title="bars: 95 % Wilson intervals", title_fontsize=9)
+    ax.set(ylim=(0, 125), yticks=range(0, 101, 20))
+    ax.legend(fontsize=9, loc="upper right", ncols=2, title="bars: 95 % Wilson intervals", title_fontsize=9)
     return fig

@@ -111,8 +111,8 @@ def figure(result: dict):
     rows = result["rows"]
     plain, best = rows[0], max(rows, key=lambda row: row["kept"])
     title = (
-        f"{result['texts']} texts teach {result['patterns']} pairs; rescuing them keeps {best['kept']:.2f} tokens a "
-        f"round at most,\ngreedy speculation {plain['kept']:.2f}, and changes {percent(best['changed'])} % of tokens"
+        f"{result['texts']} texts teach {result['patterns']} pairs; rescuing them keeps up to {best['kept']:.2f} a "
+        f"round\n(greedy speculation {plain['kept']:.2f}) and changes {percent(best['changed'])} % of tokens"
     )
     fig, ax = plots.figure(title, f"kept tokens a round (of {GAMMA} drafted)", "", (9.5, 5))
     for y, row in enumerate(rows):
