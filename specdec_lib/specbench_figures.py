@@ -69,13 +69,14 @@ def _totals(answers: list[Answer]) -> tuple[int, float]:
 
 def table(found: dict[str, dict[str, dict]]) -> str:
     """figures() of several methods, by their names, as plain text."""
-    lines = [f"{'':32} {'MAT':>5} {'speed-up':>8} {'Spec-Bench':>10} {'counted alike':>13} {'lost':>6}"]
+    width = max((len(f"{method}, {group}") for method, groups in found.items() for group in groups), default=0)
+    lines = [f"{'':{width}} {'MAT':>5} {'speed-up':>8} {'Spec-Bench':>10} {'counted alike':>13} {'lost':>6}"]
     for method, groups in found.items():
         for group, f in groups.items():
             numbers = (f["ours"]["mat"], f["ours"]["speedup"], f["theirs"]["speedup"], f["counted_alike"])
             cells = [f"{'-' if n is None else f'{n:.2f}':>{w}}" for n, w in zip(numbers, (5, 8, 10, 13), strict=True)]
             lost = "-" if f["base_tokens_lost"] is None else f"{100 * f['base_tokens_lost']:.1f} %"
-            lines.append(f"{f'{method}, {group}':32} {' '.join(cells)} {lost:>6}")
+            lines.append(f"{f'{method}, {group}':{width}} {' '.join(cells)} {lost:>6}")
     return "\n".join([*lines, "", LEGEND])
 
 
