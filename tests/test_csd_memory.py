@@ -308,7 +308,7 @@ def test_a_file_of_another_run_is_refused(tmp_path, small):
     with FileLock(file.with_name(".m.json.lock")), pytest.raises(ValueError, match="another process"):
         calibrate(pair, small(), file, 12, 3)
     save(load(file).freeze(), file)
-    with pytest.raises(ValueError, match="is frozen"):
+    with pytest.raises(ValueError, match="m.json is frozen; choose another file"):
         calibrate(pair, small(), file, 12, 3)
 
 
