@@ -151,6 +151,7 @@ def test_every_offer_at_a_node_reached_is_counted_bought_or_not():
         (5, 6, 7): {"a": [2, 2], "b": [0, 2], "c": [1, 1]},
         (5, 9): {"a": [1, 2], "b": [1, 2]},
         (9,): {"a": [0, 1], "b": [1, 1]},
+        (9, 5): {"a": [0, 1], "b": [1, 1]},  # 9 was not bought: of what may follow it nothing is known
         (5,): {"a": [1, 1], "b": [0, 1]},
     }.items():
         odds = Odds(lambda key: 0.5)
