@@ -42,8 +42,9 @@ def test_two_arms_by_hand_each_over_the_other():
 
 def test_intervals_pair_the_prompts():
     """Everywhere half the rounds and half the seconds: the ratio is 2 whichever prompts are drawn."""
-    mine = [call(0, i, n / 2, [2] * n) for i, n in enumerate((2, 30, 400))]
-    base = [call(1, i, n, [1] * 2 * n) for i, n in enumerate((2, 30, 400))]
+    shapes = list(enumerate(((1, 2), (3, 30), (2, 400))))  # tokens a round of the base, rounds of the other
+    mine = [call(0, i, n / 2, [2 * k] * n) for i, (k, n) in shapes]
+    base = [call(1, i, n, [k] * 2 * n) for i, (k, n) in shapes]
     row = ratios(["m", "b"], mine + base)[0]
     assert row["speed_interval"] == pytest.approx([2, 2]) and row["mat_interval"] == pytest.approx([2, 2])
     low, high = mat_ratio(FAST, SLOW, seed=3)[1]
