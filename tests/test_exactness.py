@@ -20,7 +20,8 @@ from specdec_lib.drafters import ModelDrafter
 from specdec_lib.exactness import Metered, added_variation, exactness
 from specdec_lib.model import TableModel
 from specdec_lib.sampling import SamplingSettings, outcomes
-from specdec_lib.verifiers import Lenience, LosslessRejection
+from specdec_lib.tree import DraftTree
+from specdec_lib.verifiers import Lenience, LosslessRejection, Scores
 from specdec_lib.verifiers.csd import CSD
 
 TARGET = TableModel.random(5, 1)
@@ -92,6 +93,15 @@ def test_the_formula():
     p, q = torch.tensor([[0.5, 0.3, 0.2]]), torch.tensor([[0.1, 0.3, 0.6]])
     for rescued, total in [((True, True, True), 0.4), ((True, True, False), 0.0), ((False, False, True), 0.4)]:
         assert added_variation(torch.tensor([rescued]), p, q).tolist() == pytest.approx([total])
+
+
+def test_what_is_given_up_is_read_off_the_raw_logits():
+    """A banned word does not make the others likelier; a rejected token gives up nothing."""
+    rows = torch.tensor([[2.0, 1.0, 3.0], [9.0, 0.0, 3.0], [0.0, 0.0, 0.0]])
+    scores = Scores(rows, SamplingSettings(bad_words_ids=((2,),)).adjuster(), lambda row: [0])
+    found = Metered(CSD(None, 0, 0.1)).verify(DraftTree.chain([0, 1, 1]), scores, None)
+    law = torch.softmax(rows[0], dim=-1)
+    assert found.path == [1] and found.added == pytest.approx([0.0, float(law[0] - law[1]), 0.0])
 
 
 def test_a_metered_rule_decides_as_the_rule_does():
