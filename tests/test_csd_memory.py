@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -370,3 +371,19 @@ def test_the_command_calibrates_inspects_merges_and_freezes(run, pair, tmp_path)
     assert refused.exit_code == 2 and "frozen" in refused.stderr
     refused = run("csd", "inspect", tmp_path / "none.json")
     assert refused.exit_code == 2 and "none.json" in refused.stderr
+
+
+def test_two_models_of_one_s_own_get_a_memory_that_is_found_by_their_checksums(run, pair, monkeypatch, tmp_path):
+    monkeypatch.setattr(zoo, "load_custom", lambda target, draft: pair)
+    monkeypatch.setattr(csd_file, "memories_folder", lambda: tmp_path / "memories")
+    monkeypatch.setattr(csd_file, "SHIPPED", Path("none.json"))
+    (tmp_path / "prompts.txt").write_text("leo has 43 nuts. leo gives sam 12 nuts. how many nuts does leo have?\n")
+    own = ("--target", "a", "--draft", "b")
+    made = run("csd", "calibrate", *own, "--prompts", tmp_path / "prompts.txt", "--n", 1, "--max-new-tokens", 20)
+    assert made.exit_code == 0, made.output
+    (file,) = (tmp_path / "memories").glob("[!.]*.json")
+    assert file.stem == f"{pair.checksums['target'][:12]}-{pair.checksums['draft'][:12]}"
+    assert memory_of(pair) == load(file) and load(file).texts == 1
+    assert run("csd", "inspect", file, *own).exit_code == 0
+    refused = run("csd", "inspect", file, "--target", "a")
+    assert refused.exit_code == 2 and "go together" in refused.stderr

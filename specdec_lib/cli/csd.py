@@ -10,7 +10,19 @@ from typing import Annotated
 
 import typer
 
-from specdec_lib.cli.base import JsonOption, PairOption, SeedOption, app, command, load, say, say_how, writable
+from specdec_lib.cli.base import (
+    DraftOption,
+    JsonOption,
+    PairOption,
+    SeedOption,
+    TargetOption,
+    app,
+    command,
+    load,
+    say,
+    say_how,
+    writable,
+)
 
 group = typer.Typer(help="Correction memories for csd: make, look at, merge, freeze.", no_args_is_help=True)
 app.add_typer(group, name="csd")
@@ -28,6 +40,8 @@ specdec csd calibrate --pair smollm2 --prompts prompts.txt --n 200 --contexts 3
 )
 def calibrate(
     pair: PairOption = "pocket",
+    target: TargetOption = None,
+    draft: DraftOption = None,
     n: Annotated[int, typer.Option("--n", help="How many prompts.", min=1)] = 100,
     prompts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Prompts, one a line, or .jsonl; a pocket pair has its own.")
@@ -50,11 +64,12 @@ def calibrate(
     from specdec_lib.csd.calibrate import stream
     from specdec_lib.csd.file import memories_folder
 
-    models = load(pair)
+    models = load(pair, target, draft)
     say_how(models)
     if out is None:
         memories_folder().mkdir(parents=True, exist_ok=True)
-        out = memories_folder() / f"{pair.replace('/', '-')}.json"
+        own = "-".join(models.checksums[which][:12].replace(" ", "-") for which in ("target", "draft"))
+        out = memories_folder() / f"{own if target else pair.replace('/', '-')}.json"
     source = stream(models, n, seed, prompts)
     try:
         memory = fill(models, source, out, max_new_tokens, gamma, contexts, progress=sys.stderr.isatty())
@@ -75,6 +90,8 @@ specdec csd inspect memory.json --pair smollm2 --json pairs.json
 def inspect(
     file: FileArgument,
     pair: Annotated[str, typer.Option("--pair", help="Whose memory it is: its tokenizer reads the pairs.")] = "pocket",
+    target: TargetOption = None,
+    draft: DraftOption = None,
     top: Annotated[int, typer.Option(help="How many pairs, the most frequent first.", min=1)] = 20,
     json_file: JsonOption = None,
 ) -> None:
@@ -84,7 +101,7 @@ def inspect(
     from specdec_lib.csd.file import load as read
     from specdec_lib.provenance import write_results
 
-    memory, models = read(file), load(pair)
+    memory, models = read(file), load(pair, target, draft)
     check_fits(memory, models, str(file))
     decode = models.tokenizer.decode
     rows = [
