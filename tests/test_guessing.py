@@ -80,6 +80,8 @@ def test_the_keys_asked_for_and_where_they_stood():
     assert step.asked[:3] == [([5, 6, 7], 3), ([6, 7], 3), ([7], 3)]
     assert step.asked[3:] == [([70], None), ([71], None)]
     assert guessing.retrieved(step) == (3, 3, 4), "8 5 6 7 followed; the text ends there"
+    begins = guessing.read_step(COPY, 0, LogitSpec(8, guesses=3))
+    assert begins.asked == [([8, 5, 6], None), ([5, 6], 2), ([6], 2)] and guessing.retrieved(begins)[:2] == (2, 2)
     unseen = guessing.read_step(COPY, 3, LogitSpec(8, guesses=3))
     assert [at for _, at in unseen.asked] == [None] * 5 and guessing.retrieved(unseen) is None
 
