@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 EXERCISES = sorted((ROOT / "notebooks" / "exercises").glob("*.ipynb"))
 SOLUTIONS = sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))
-MUST_EXIST = ("00", "01", "02", "03", "04", "05", "07")
+MUST_EXIST = ("00", "01", "02", "03", "04", "05", "06", "07")
 
 TOP_LEVEL = {
     *("README.md", "LICENSE", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "pyproject.toml"),
