@@ -9,12 +9,15 @@ import random
 
 import pytest
 
+from specdec_lib.decode import decode
+from specdec_lib.drafters import ModelDrafter
 from specdec_lib.judge import data
 from specdec_lib.judge.corrupt import CLASSES, WEIGHTS, corrupted
 from specdec_lib.judge.labels import LabelledAnswer, about_labels, read_labels, write_labels
 from specdec_lib.pocket.checker import RIGHT, WRONG, mark
 from specdec_lib.pocket.tokenizer import world_tokens
 from specdec_lib.pocket.world import EOS, Problem, Step, problems, tokens_of, write_answer
+from specdec_lib.verifiers import Lenience
 
 QUESTION = "mia has 12 pens. tom gives mia 5 pens. how many pens does mia have?"
 PROBLEM = Problem("gifts", "mia", "pens", 12, (Step("+", 5, ("tom",)),))
@@ -203,6 +206,15 @@ def test_only_a_pocket_pair_s_answers_can_be_marked(pair, tmp_path):
     with pytest.raises(ValueError, match="labels of your own"):
         data.build(dataclasses.replace(pair, name="smollm2"), tmp_path / "a.jsonl", 3)
     assert not (tmp_path / "a.jsonl.part").exists()
+
+
+def test_both_models_together_write_what_a_lax_rule_lets_through(pair):
+    tasks = problems("calibration", 6, 1)
+    both = data._decoded(pair, "both", tasks, 1)
+    rule = (ModelDrafter(pair.draft, data.GAMMA), Lenience(data.LAX))
+    for task, ids in zip(tasks, both, strict=True):
+        assert ids == decode(pair.target, pair.prompt(task.question), data.MAX_NEW_TOKENS, *rule, stops=pair.stops).ids
+    assert both != data._decoded(pair, "target", tasks, 1) and both != data._decoded(pair, "draft", tasks, 1)
 
 
 def test_the_models_write_their_turns_and_corrupted_answers_bring_wrong_tokens_only(pair, tmp_path):

@@ -14,21 +14,27 @@ from pathlib import Path
 from tqdm import tqdm
 
 from specdec_lib.batch import decode_batch
+from specdec_lib.drafters import ModelDrafter
 from specdec_lib.judge.corrupt import corrupted
 from specdec_lib.judge.labels import AFTER, CORRECTED, DROPPED, RIGHT, WRONG, LabelledAnswer, write_labels
 from specdec_lib.pocket import checker
 from specdec_lib.pocket.tokenizer import world_ids, world_tokens
 from specdec_lib.pocket.world import SLOTS, Problem, Style, problems, write_answer
 from specdec_lib.sampling import SamplingSettings
+from specdec_lib.verifiers import Lenience
 from specdec_lib.zoo import Pair
 
 MAX_NEW_TOKENS = 260
+GAMMA = 8  # of "both"
 QUESTIONS, SEED, SPLIT = 500, 1, "calibration"
 CHUNK = 100  # questions that are saved together
 SLIPS_SEED = 10**6  # so that a sampled answer that is searched for slips is not the one that is written whole
 CORRUPTED = 3  # corrupted answers a question
 FULL = ("target", "target-sampled", "draft", "draft-sampled", "world")  # write whole answers, taking turns
-SLIPS = {"draft": "draft's slips", "draft-sampled": "draft-sampled's slips"}  # of every question, the wrong token alone
+# Of every question, the wrong token alone. "both": what speculative decoding with a lax rule writes, by turns the
+# draft's words and the target's, as a judge meets them.
+SLIPS = {"draft": "draft's slips", "draft-sampled": "draft-sampled's slips", "both": "both's slips"}
+LAX = 0.003  # the lenience of "both"
 WRITERS = (*FULL, *SLIPS.values(), "corrupted")
 _MARKS = {checker.RIGHT: RIGHT, checker.WRONG: WRONG, checker.CORRECTED: CORRECTED, checker.AFTER: AFTER}
 
@@ -136,11 +142,12 @@ def _ids(pair: Pair, tokens: list[str]) -> list[int]:
 
 
 def _decoded(pair: Pair, writer: str, tasks: list[Problem], seed: int) -> list[list[int]]:
-    """Answers of the target or the draft, greedy or sampled at temperature 1."""
-    model = pair.target if writer.startswith("target") else pair.draft
+    """Answers of the target or the draft, greedy or sampled at temperature 1, or of both."""
+    model = pair.draft if writer.startswith("draft") else pair.target
     settings = SamplingSettings(1.0 if writer.endswith("sampled") else 0.0)
+    rule = (ModelDrafter(pair.draft, GAMMA), Lenience(LAX)) if writer == "both" else (None, None)
     prompts = [pair.prompt(problem.question) for problem in tasks]
-    traces = decode_batch(model, prompts, MAX_NEW_TOKENS, settings=settings, stops=pair.stops, seed=seed)
+    traces = decode_batch(model, prompts, MAX_NEW_TOKENS, *rule, settings, pair.stops, seed)
     return [trace.ids for trace in traces]
 
 
