@@ -1,4 +1,4 @@
-"""Pick a pair's knobs on validation problems: the judge's by accuracy, other lossy methods' by what the judge keeps.
+"""Pick a pair's knobs on validation problems: the judge's and CSD's by accuracy, others' by what the judge keeps.
 
 Our own. Methods that keep the same number of tokens a round can be compared by accuracy alone, and the other way round.
 Left out: the test problems, on which nothing is chosen, and the file of settings (tuned.py).
@@ -8,12 +8,13 @@ import math
 from collections.abc import Sequence
 
 from specdec_lib.experiments.base import Lab, beside, rules_table
-from specdec_lib.judge.tune import DELTAS, chosen_delta
+from specdec_lib.judge.tune import ALLOWED_LOSS, DELTAS
 from specdec_lib.methods import METHODS, build_method, method_label
 from specdec_lib.pocket.world import problems
 from specdec_lib.tuned import PICKED
 
 BASE, JUDGE = "greedy", "judge"
+CAREFUL = (JUDGE, "csd", "csd-rate")  # picked by what they lose; the others stand beside the judge
 SHARES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # of max p
 # method: knobs to try, from the strictest to the laxest; draft length as in METHODS
 LADDERS: dict[str, list[dict[str, float]]] = {
@@ -67,24 +68,25 @@ def measure(lab: Lab, methods: Sequence[str] | None = None) -> tuple[dict[str, l
 def pick(rows: dict[str, list[dict]]) -> dict[str, dict]:
     """The chosen row of every method.
 
-    The judge's keeps most among those that lose at most three quarters of a point of accuracy (judge/tune.py). Of every
-    other method it is the one whose kept comes nearest to that; of equals, the stricter.
+    A CAREFUL one's keeps most among those that lose at most three quarters of a point of accuracy (judge/tune.py); the
+    judge falls back on the standard rule, the others on their strictest knob. Of every other method it is the one whose
+    kept comes nearest to the judge's; of equals, the stricter.
     """
     base = rows[BASE][0]
-    judged = [{"delta": row["settings"]["delta"], **row, **_loss(row, base)} for row in rows[JUDGE]]
-    standard = {"delta": 1.0, "kept": base["kept"], "accuracy_minus_target": 0.0}
-    delta = chosen_delta([*judged, standard])
-    judge = next((row for row in rows[JUDGE] if row["settings"]["delta"] == delta), base | {"settings": {"delta": 1.0}})
-    nearest = {
-        name: min(found, key=lambda row: abs(row["kept"] - judge["kept"]))
-        for name, found in rows.items()
-        if name not in (BASE, JUDGE)
-    }
-    return {JUDGE: judge, **nearest}
+    standard = base | {"settings": {"delta": 1.0}}
+    chosen = {JUDGE: _most_kept([*rows[JUDGE], standard], base)}
+    for name, found in rows.items():
+        if name in CAREFUL and name != JUDGE:
+            chosen[name] = _most_kept(found, base) or found[0]
+        elif name not in (BASE, JUDGE):
+            chosen[name] = min(found, key=lambda row: abs(row["kept"] - chosen[JUDGE]["kept"]))
+    return chosen
 
 
-def _loss(row: dict, base: dict) -> dict:
-    return {"accuracy_minus_target": beside(row, base)["accuracy_change"]}
+def _most_kept(rows: Sequence[dict], base: dict) -> dict | None:
+    """The row that keeps most among those that lose little beside base; None if all lose more."""
+    fit = [row for row in rows if beside(row, base)["accuracy_change"] >= -ALLOWED_LOSS - 1e-9]
+    return max(fit, key=lambda row: row["kept"], default=None)
 
 
 def settings(chosen: dict[str, dict], n: int, seed: int) -> dict[str, dict]:
@@ -93,7 +95,7 @@ def settings(chosen: dict[str, dict], n: int, seed: int) -> dict[str, dict]:
     made = {}
     for name, row in chosen.items():
         figures = f"kept {row['kept']:.2f}, accuracy {100 * row['accuracy']:.1f} %"
-        how = "keeps most at a loss of at most .75 points" if name == JUDGE else "kept nearest to the judge's"
+        how = "keeps most at a loss of at most .75 points" if name in CAREFUL else "kept nearest to the judge's"
         knobs = {knob: value for knob, value in row["settings"].items() if knob != "gamma"}
         made[name] = {**knobs, PICKED: f"{how} ({figures}) {on}"}
         if name == "lenience":

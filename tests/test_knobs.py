@@ -46,6 +46,15 @@ def test_other_methods_sit_where_their_kept_comes_nearest_the_judges():
     assert chosen["lenience"]["settings"] == {"lenience": 0.1}, "of two as near, the stricter"
 
 
+def test_csd_is_picked_by_what_it_loses_and_not_by_what_the_judge_keeps():
+    rate = [row(3.0, 8, tau=0.3), row(7.5, 8, tau=0.01)]
+    chosen = knobs.pick(
+        rows(JUDGE, csd=[row(3.0, 9, tau=0.3), row(7.2, 9, tau=0.1), row(7.5, 8, tau=0.01)], **{"csd-rate": rate})
+    )
+    assert chosen["csd"]["settings"] == {"tau": 0.1}
+    assert chosen["csd-rate"]["settings"] == {"tau": 0.3}, "where all lose more, the strictest"
+
+
 def test_what_is_written_says_how_it_was_picked(tmp_path):
     chosen = knobs.pick(rows(JUDGE, lenience=[row(5.5, 8, gamma=8, lenience=0.1)]))
     made = knobs.settings(chosen, 300, 1)

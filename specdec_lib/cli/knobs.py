@@ -32,9 +32,9 @@ def knobs(
 ) -> None:
     """Pick the knobs of the lossy methods on validation problems, and write them as the pair's own settings.
 
-    The judge's: the one that keeps most while accuracy falls by at most three quarters of a point. Every other
-    method's: the one whose kept comes nearest to the judge's. With --json every row is written as soon as it is whole,
-    and the same command goes on where it was stopped.
+    The judge's and CSD's: the one that keeps most while accuracy falls by at most three quarters of a point. Every
+    other method's: the one whose kept comes nearest to the judge's. With --json every row is written as soon as it is
+    whole, and the same command goes on where it was stopped.
     """
     writable(json_file, settings_file)
     if not pair.startswith("pocket"):

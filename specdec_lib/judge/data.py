@@ -25,17 +25,16 @@ from specdec_lib.verifiers import Lenience
 from specdec_lib.zoo import Pair
 
 MAX_NEW_TOKENS = 260
-GAMMA = 8  # of "both"
 QUESTIONS, SEED, SPLIT = 500, 1, "calibration"
 CHUNK = 100  # questions that are saved together
 SLIPS_SEED = 10**6  # so that a sampled answer that is searched for slips is not the one that is written whole
-CORRUPTED = 3  # corrupted answers a question
+CORRUPTED = 1  # corrupted answers a question
 FULL = ("target", "target-sampled", "draft", "draft-sampled", "world")  # write whole answers, taking turns
-# Of every question, the wrong token alone. "both": what speculative decoding with a lax rule writes, by turns the
-# draft's words and the target's, as a judge meets them.
-SLIPS = {"draft": "draft's slips", "draft-sampled": "draft-sampled's slips", "both": "both's slips"}
-LAX = 0.003  # the lenience of "both"
-WRITERS = (*FULL, *SLIPS.values(), "corrupted")
+# Of every question so many answers, the wrong token alone. "both": what speculative decoding with a lax rule writes, by
+# turns the draft's words and the target's. A judge meets such text, so it brings about half of the wrong tokens.
+SLIPS = {"draft": 1, "draft-sampled": 1, "both": 1, "both-sampled": 4}
+GAMMA, LAX = 8, 0.003  # draft length and lenience of "both"
+WRITERS = (*FULL, *(f"{writer}'s slips" for writer in SLIPS), "corrupted")
 _MARKS = {checker.RIGHT: RIGHT, checker.WRONG: WRONG, checker.CORRECTED: CORRECTED, checker.AFTER: AFTER}
 
 
@@ -106,12 +105,16 @@ def _chunk(pair: Pair, tasks: Sequence[Problem], start: int, seed: int) -> list[
     for writer in FULL[:-1]:
         mine = [i for i, turn in enumerate(turns) if turn == writer]
         written |= dict(zip(mine, _decoded(pair, writer, [tasks[i] for i in mine], seed + start), strict=True))
-    slips = {writer: _decoded(pair, writer, tasks, seed + start + SLIPS_SEED) for writer in SLIPS}
+    slips = [
+        (f"{writer}'s slips", _decoded(pair, writer, tasks, seed + start + SLIPS_SEED * (draw + 1)))
+        for writer, draws in SLIPS.items()
+        for draw in range(draws)
+    ]
     found = []
     for i, problem in enumerate(tasks):
         found.append(marked(pair, problem, written[i], turns[i]))
-        for writer, name in SLIPS.items():
-            slip = marked(pair, problem, slips[writer][i], name)
+        for name, answers in slips:
+            slip = marked(pair, problem, answers[i], name)
             if WRONG in slip.marks:
                 end = slip.marks.index(WRONG) + 1
                 found.append(wrong_token_only(replace(slip, ids=slip.ids[:end], marks=slip.marks[:end])))
@@ -145,7 +148,7 @@ def _decoded(pair: Pair, writer: str, tasks: list[Problem], seed: int) -> list[l
     """Answers of the target or the draft, greedy or sampled at temperature 1, or of both."""
     model = pair.draft if writer.startswith("draft") else pair.target
     settings = SamplingSettings(1.0 if writer.endswith("sampled") else 0.0)
-    rule = (ModelDrafter(pair.draft, GAMMA), Lenience(LAX)) if writer == "both" else (None, None)
+    rule = (ModelDrafter(pair.draft, GAMMA), Lenience(LAX)) if writer.startswith("both") else (None, None)
     prompts = [pair.prompt(problem.question) for problem in tasks]
     traces = decode_batch(model, prompts, MAX_NEW_TOKENS, *rule, settings, pair.stops, seed)
     return [trace.ids for trace in traces]
