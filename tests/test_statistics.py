@@ -53,7 +53,8 @@ def chi_square_p_value(counts, law, draws):
     observed = torch.cat([counts[big].double(), counts[~big].sum().double()[None]])
     expected = torch.cat([expected[big], expected[~big].sum()[None]])
     if expected[-1] < 1:
-        assert observed[-1] < 15, "tokens that hardly ever follow were emitted often"
+        if observed[-1] >= 15:  # tokens that hardly ever follow were emitted often
+            return 0.0
         observed, expected = observed[:-1], expected[:-1]
     statistic = ((observed - expected) ** 2 / expected).sum().item()
     return float(chi2.sf(statistic, len(expected) - 1))

@@ -253,10 +253,10 @@ def test_the_tree_of_a_step(run_cells):
     handles = page.locator(".widget-slider .noUi-handle")
     assert handles.count() == 2, "place and nodes"
     handles.nth(1).press("ArrowRight")  # from 4 nodes to 8
-    wait_until_says(page, "after 1 tokens: the last 3 stood before; 5 proposed, 1 accepted, 2 emitted")
+    wait_until_says(page, "after 1 tokens: the last 3 stood before; 7 proposed, 1 accepted, 2 emitted")
     before = wait_until_redrawn(page, before)
     page.get_by_role("button", name="next round").click()
-    wait_until_says(page, "after 3 tokens: nothing retrieved; 2 proposed, 0 accepted, 1 emitted")
+    wait_until_says(page, "after 3 tokens: nothing retrieved; 7 proposed, 0 accepted, 1 emitted")
     before = wait_until_redrawn(page, before)
     handles.nth(0).press("ArrowLeft")
     wait_until_says(page, "after 2 tokens")
