@@ -5,7 +5,7 @@ many at once (batch.py); what is timed is decoded again, a few problems one by o
 Left out: comparing methods with each other for speed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import tee
 
@@ -153,13 +153,19 @@ def right_among_rejected(pair: Pair, found: list[Answer]) -> float | None:
         for r in answer.trace.rounds:
             for node, outcome in r.outcomes.items():
                 if outcome == REJECTED:
-                    prefix = world_tokens(pair.tokenizer, before + [r.tokens[n] for n in r.path])
-                    if not {WRONG, AFTER} & set(mark(answer.problem, prefix).labels):
-                        token = world_tokens(pair.tokenizer, [r.tokens[node]])[0]
-                        verdicts.append(mark_next(answer.problem, prefix, token) not in (WRONG, AFTER))
+                    prefix = before + [r.tokens[n] for n in r.path]
+                    verdicts.append(is_right_next(pair, answer.problem, prefix, r.tokens[node]))
                     break
             before += r.emitted
-    return figures.mean(verdicts)
+    return figures.mean(right for right in verdicts if right is not None)
+
+
+def is_right_next(pair: Pair, problem: Problem, before: Sequence[int], token: int) -> bool | None:
+    """Does the checker call this token right behind the answer's ids before it? None if these hold an error already."""
+    prefix = world_tokens(pair.tokenizer, list(before))
+    if {WRONG, AFTER} & set(mark(problem, prefix).labels):
+        return None
+    return mark_next(problem, prefix, world_tokens(pair.tokenizer, [token])[0]) not in (WRONG, AFTER)
 
 
 def table(result: dict) -> str:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from specdec_lib.speed import Call
-from specdec_lib.trace import Round, Trace
+from specdec_lib.trace import Trace, round_from
 
 SCHEMA = "specdec calls 1"
 SAME = ("arguments", "seed", "checksums", "dtypes", "device", "threads")  # of a run's provenance
@@ -84,8 +84,7 @@ def unpacked(entry: dict) -> Call:
     """The call of a packed one, also after a file has made texts of the numbers that were keys."""
     trace = entry["trace"]
     if trace is not None:
-        rounds = [Round(**r | {"outcomes": {int(n): o for n, o in r["outcomes"].items()}}) for r in trace["rounds"]]
-        trace = Trace(**trace | {"rounds": rounds})
+        trace = Trace(**trace | {"rounds": list(map(round_from, trace["rounds"]))})
     return Call(**entry | {"trace": trace})
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 from specdec_lib.experiments.base import Lab, beside, rules_table
-from specdec_lib.judge.tune import ALLOWED_LOSS, DELTAS
+from specdec_lib.judge.tune import DELTAS, most_kept
 from specdec_lib.methods import METHODS, build_method, method_label
 from specdec_lib.pocket.world import problems
 from specdec_lib.tuned import PICKED
@@ -84,9 +84,8 @@ def pick(rows: dict[str, list[dict]]) -> dict[str, dict]:
 
 
 def _most_kept(rows: Sequence[dict], base: dict) -> dict | None:
-    """The row that keeps most among those that lose little beside base; None if all lose more."""
-    fit = [row for row in rows if beside(row, base)["accuracy_change"] >= -ALLOWED_LOSS - 1e-9]
-    return max(fit, key=lambda row: row["kept"], default=None)
+    """tune.most_kept of the rows, beside base."""
+    return most_kept([row | beside(row, base) for row in rows], "accuracy_change")
 
 
 def settings(chosen: dict[str, dict], n: int, seed: int) -> dict[str, dict]:

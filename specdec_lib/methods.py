@@ -7,6 +7,7 @@ Left out: loading models (zoo.py) and running a method (decode.py).
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from specdec_lib.csd.memory import CorrectionMemory
 from specdec_lib.datastore import store_of
 from specdec_lib.drafters import (
     ConfidenceStop,
@@ -102,12 +103,24 @@ def corrected(name: str) -> Callable[..., tuple[Drafter, Verifier]]:
         from specdec_lib.csd.file import memory_of
 
         memory = memory_of(pair, or_empty=bool(online)).snapshot()
-        rest = (memory if online else memory.freeze(), knobs["lambda"], tau)
-        never = pair.stops.eos_token_ids | set(getattr(pair.tokenizer, "all_special_ids", ()))
-        rule = CSD(*rest, never, name) if rate is None else CSDRate(*rest, rate, never, name)
+        rule = rule_on_memory(pair, memory if online else memory.freeze(), name, tau, rate, **knobs)
         return ModelDrafter(pair.draft, gamma), rule
 
     return parts
+
+
+def rule_on_memory(
+    pair: Pair, memory: CorrectionMemory, name: str, tau: float = 0.0, rate: float | None = None, **knobs
+) -> CSD:
+    """The rule csd, csd-memory or csd-rate (with a rate) on this memory; knobs: lambda."""
+    rest = memory, knobs["lambda"], tau
+    never = never_rescued(pair)
+    return CSD(*rest, never, name) if rate is None else CSDRate(*rest, rate, never, name)
+
+
+def never_rescued(pair: Pair) -> set[int]:
+    """EOS and special tokens."""
+    return pair.stops.eos_token_ids | set(getattr(pair.tokenizer, "all_special_ids", ()))
 
 
 def reflecting(pair: Pair, gamma: int, weight: float) -> tuple[Drafter, Verifier]:

@@ -124,8 +124,7 @@ class Trace:
                     traces.append(cls(**row))
                     whole = False
                 elif kind == "round":
-                    row["outcomes"] = {int(node): outcome for node, outcome in row["outcomes"].items()}
-                    traces[-1].rounds.append(_checked(Round(**row)))
+                    traces[-1].rounds.append(_checked(round_from(row)))
                 elif row["rounds"] != len(traces[-1].rounds):
                     raise ValueError(f"{len(traces[-1].rounds)} rounds where {row['rounds']} were written")
                 else:
@@ -136,6 +135,11 @@ class Trace:
         if not traces or not whole:
             raise ValueError(f"{path} holds no whole trace (no header, or its end is missing)")
         return traces
+
+
+def round_from(row: dict) -> Round:
+    """A round of its fields as JSON gives them back, the numbers that were keys as texts."""
+    return Round(**row | {"outcomes": {int(node): outcome for node, outcome in row["outcomes"].items()}})
 
 
 def _checked(r: Round) -> Round:

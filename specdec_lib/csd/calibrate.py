@@ -4,7 +4,7 @@ Follows Calibrated Speculative Decoding (Zhou et al. 2026, arXiv 2604.13634), it
 Left out: learning while the rule is in use (verifiers/csd.py does that by itself, unless the memory is frozen).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from specdec_lib.csd.file import check_fits, load, lock_of, owner_of, save
 from specdec_lib.csd.memory import CorrectionMemory
 from specdec_lib.drafters import ModelDrafter
 from specdec_lib.pocket.tokenizer import prompt_ids
-from specdec_lib.pocket.world import problems
+from specdec_lib.pocket.world import FAMILIES, problems
 from specdec_lib.sums import sha256_of
 from specdec_lib.tasks import read_tasks
 from specdec_lib.text_file import read_text
@@ -35,20 +35,27 @@ class Stream:
     prompts: list[list[int]]
 
 
-def stream(pair, n: int, seed: int = 0, file: Path | None = None) -> Stream:
-    """The first n prompts: of a pocket pair's calibration problems by this seed, or of a file (JSON lines as tasks.py
-    reads them, else a prompt a line). A longer stream begins with the shorter one. ValueError where there are too few.
+def stream(pair, n: int, seed: int = 0, file: Path | None = None, families: Sequence[str] = FAMILIES) -> Stream:
+    """The first n prompts: of a pocket pair's calibration problems by this seed and of these families, or of a file
+    (JSON lines as tasks.py reads them, else a prompt a line). A longer stream begins with the shorter one. ValueError
+    where there are too few.
     """
     check_whole("n, the number of prompts,", n, 1)
     if file is None:
         if not pair.name.startswith("pocket"):
             raise ValueError(f"give a file of prompts for {pair.name}: its own calibration prompts do not exist")
-        asked = problems("calibration", n, seed)
-        return Stream(f"calibration, seed {seed}", [prompt_ids(pair.tokenizer, p.question) for p in asked])
+        asked = problems("calibration", n, seed, tuple(families))
+        name = f"calibration, seed {seed}{of_families(families)}"
+        return Stream(name, [prompt_ids(pair.tokenizer, p.question) for p in asked])
     texts = _texts(Path(file))
     if n > len(texts):
         raise ValueError(f"{file} holds {len(texts)} prompts, not {n}; ask for at most {len(texts)}, or add some")
     return Stream(f"file of sha256 {sha256_of(Path(file))}", [pair.prompt(text) for text in texts[:n]])
+
+
+def of_families(families: Sequence[str]) -> str:
+    """What tells a stream of some families from one of all, in a name."""
+    return "" if tuple(families) == FAMILIES else f"-{'-'.join(families)}"
 
 
 def _texts(file: Path) -> list[str]:

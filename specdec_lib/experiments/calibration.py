@@ -82,17 +82,25 @@ def text(result: dict) -> str:
 def figure(result: dict):
     """Kept and accuracy against the length of the calibration, a line a rule, with 95 % intervals."""
     plain, *rows = result["rows"]
-    fig, axes = plt.subplots(1, 2, figsize=(11, 4.5), sharex=True, layout="constrained")
+    lines = []
+    for label, mark in zip(dict.fromkeys(map(label_of, rows)), "os^D", strict=True):
+        mine = [row for row in rows if label_of(row) == label]
+        method = mine[0]["method"]
+        dash = "-" if method == "csd-rate" else "--"
+        lines.append((mine, {"label": label, "color": COLOURS[method], "fmt": mark + dash}))
+    fig = against_length(plain, lines, (11, 4.5))
     fig.suptitle(_title(result), fontweight="bold")
+    return fig
+
+
+def against_length(plain: dict, lines: Sequence[tuple[list[dict], dict]], size: tuple[float, float]):
+    """Kept and accuracy of rows with `texts`, with their 95 % intervals; lines: (rows, how they look)."""
+    fig, axes = plt.subplots(1, 2, figsize=size, sharex=True, layout="constrained")
     for ax, what, scale in zip(axes, ("kept", "accuracy"), (1, 100), strict=True):
         ax.axhline(scale * plain[what], color=COLOURS["greedy"], ls=":", label="greedy speculation")
-        for label, mark in zip(dict.fromkeys(map(label_of, rows)), "os^D", strict=True):
-            mine = [row for row in rows if label_of(row) == label]
-            off = [[abs(row[f"{what}_interval"][side] - row[what]) * scale for row in mine] for side in (0, 1)]
-            ax.errorbar(
-                [row["texts"] for row in mine], [scale * row[what] for row in mine], off, marker=mark, capsize=3,
-                color=COLOURS[mine[0]["method"]], ls="-" if mine[0]["method"] == "csd-rate" else "--", label=label,
-            )  # fmt: skip
+        for rows, look in lines:
+            off = [[abs(row[f"{what}_interval"][side] - row[what]) * scale for row in rows] for side in (0, 1)]
+            ax.errorbar([row["texts"] for row in rows], [scale * row[what] for row in rows], off, capsize=3, **look)
         ax.set(xscale="log", xlabel="calibration problems")
     axes[0].set(ylabel=f"kept tokens a round (of {GAMMA} drafted)", ylim=(0, GAMMA))
     axes[1].set(ylabel="answers right, %")

@@ -5,13 +5,10 @@ Left out: long calibrations (calibration.py), and other problem families (csd_tr
 """
 
 from specdec_lib import plots
-from specdec_lib.drafters import ModelDrafter
 from specdec_lib.evaluate import Answer
 from specdec_lib.experiments.base import GAMMA, Lab, answers_by, between, percent, row_of, table
-from specdec_lib.experiments.memories import memory_after, never_of, over, rule_on
-from specdec_lib.methods import Method
+from specdec_lib.experiments.memories import memory_after, over, rule_on
 from specdec_lib.plots import COLOURS
-from specdec_lib.verifiers.csd import CSD
 
 WHAT = "csd and csd-rate after 0 to 200 calibration problems, and csd that learns as it goes"
 PROBLEMS = 150
@@ -33,9 +30,7 @@ def run(lab: Lab) -> dict:
         for name in ("csd", "csd-rate"):
             row = lab.measure(rule_on(lab.pair, memory, name), tasks, f"after {length}")
             rows.append(over(row, plain) | {"texts": length, "memory_now": "frozen"})
-    knobs = rule_on(lab.pair, memory, "csd").knobs
-    learning = CSD(memory_after(lab, 0).snapshot(), knobs["lambda"], knobs["tau"], never_of(lab.pair))
-    method = Method("csd", knobs, ModelDrafter(lab.pair.draft, GAMMA), learning)
+    method = rule_on(lab.pair, memory_after(lab, 0).snapshot())
     found: list[Answer] = []
 
     def block(start: int, end: int) -> dict:

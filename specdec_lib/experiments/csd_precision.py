@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from specdec_lib import plots
 from specdec_lib.batch import decode_batch
-from specdec_lib.evaluate import MAX_NEW_TOKENS, Answer
+from specdec_lib.evaluate import MAX_NEW_TOKENS, Answer, is_right_next
 from specdec_lib.experiments.base import Lab, answers_by, between, label_of, percent, table
 from specdec_lib.methods import build_method
 from specdec_lib.plots import COLOURS
-from specdec_lib.pocket.checker import AFTER, WRONG, mark, mark_next
+from specdec_lib.pocket.checker import mark
 from specdec_lib.pocket.tokenizer import world_tokens
 from specdec_lib.pocket.world import Problem
 from specdec_lib.stats import share_interval
@@ -74,12 +74,8 @@ def run(lab: Lab) -> dict:
 
 def judged(pair: Pair, found: Sequence[Rescue]) -> dict:
     """rescues, judged, right, right_share and its interval; see run."""
-    labels = []
-    for rescue in found:
-        before = world_tokens(pair.tokenizer, list(rescue.before))
-        if not {WRONG, AFTER} & set(mark(rescue.problem, before).labels):
-            token = world_tokens(pair.tokenizer, [rescue.token])[0]
-            labels.append(mark_next(rescue.problem, before, token) not in (WRONG, AFTER))
+    verdicts = (is_right_next(pair, rescue.problem, rescue.before, rescue.token) for rescue in found)
+    labels = [right for right in verdicts if right is not None]
     right = sum(labels)
     return {
         "rescues": len(found), "judged": len(labels), "right": right,

@@ -4,13 +4,12 @@ Our own: that the papers' count lets common slips pass in the end is what calibr
 Left out: remedies in the library; but for csd-rate these are rules of this experiment alone.
 """
 
-import matplotlib.pyplot as plt
-
 from specdec_lib.csd.memory import CorrectionMemory
 from specdec_lib.drafters import ModelDrafter
 from specdec_lib.experiments.base import GAMMA, Lab, between, percent, table
-from specdec_lib.experiments.memories import memory_after, never_of, over, rule_on
-from specdec_lib.methods import Method
+from specdec_lib.experiments.calibration import against_length
+from specdec_lib.experiments.memories import memory_after, over, rule_on
+from specdec_lib.methods import Method, never_rescued
 from specdec_lib.plots import COLOURS
 from specdec_lib.stats import share_interval
 from specdec_lib.verifiers.csd import CSD
@@ -45,7 +44,7 @@ def rules(pair: Pair, memory: CorrectionMemory, length: int) -> dict[str, Method
     rate = rated.knobs["rate"]
     count = rule_on(pair, memory, "csd", {"tau": TAU})
     grown = {"tau": TAU, "lambda": count.knobs["lambda"] * max(1.0, length / BASE)}
-    sure = SureRate(memory, TAU, rate, never_of(pair))
+    sure = SureRate(memory, TAU, rate, never_rescued(pair))
     bound = Method("csd-bound", {"gamma": GAMMA, "tau": TAU, "rate": rate}, ModelDrafter(pair.draft, GAMMA), sure)
     return {COUNT: count, RATE: rated, SCALED: rule_on(pair, memory, "csd", grown), BOUND: bound}
 
@@ -85,20 +84,10 @@ def figure(result: dict):
     plain, *rows = result["rows"]
     last = max(row["texts"] for row in rows)
     said = [f"{r['remedy']} {100 * r['accuracy_change']:+.1f}" for r in rows if r["texts"] == last]
-    fig, axes = plt.subplots(1, 2, figsize=(11.5, 4.8), sharex=True, layout="constrained")
+    lines = [
+        ([row for row in rows if row["remedy"] == remedy], {"label": remedy, "color": COLOURS[colour], "fmt": mark})
+        for remedy, (colour, mark) in LOOK.items()
+    ]
+    fig = against_length(plain, lines, (11.5, 4.8))
     fig.suptitle(f"Points of accuracy after {last} problems: {', '.join(said)}", fontweight="bold", fontsize=12)
-    for ax, what, scale in zip(axes, ("kept", "accuracy"), (1, 100), strict=True):
-        ax.axhline(scale * plain[what], color=COLOURS["greedy"], ls=":", label="greedy speculation")
-        for remedy, (colour, mark) in LOOK.items():
-            mine = [row for row in rows if row["remedy"] == remedy]
-            off = [[abs(row[f"{what}_interval"][side] - row[what]) * scale for row in mine] for side in (0, 1)]
-            texts = [row["texts"] for row in mine]
-            ax.errorbar(
-                texts, [scale * row[what] for row in mine], off, fmt=mark, capsize=3, color=COLOURS[colour],
-                label=remedy,
-            )  # fmt: skip
-        ax.set(xscale="log", xlabel="calibration problems")
-    axes[0].set(ylabel=f"kept tokens a round (of {GAMMA} drafted)", ylim=(0, GAMMA))
-    axes[1].set(ylabel="answers right, %")
-    axes[1].legend(fontsize=9, title="bars: 95 %, bootstrap and Wilson", title_fontsize=9)
     return fig

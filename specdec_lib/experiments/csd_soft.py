@@ -15,15 +15,13 @@ import torch
 
 from specdec_lib.csd.file import owner_of
 from specdec_lib.csd.memory import CorrectionMemory
-from specdec_lib.evaluate import Answer
+from specdec_lib.evaluate import Answer, is_right_next
 from specdec_lib.experiments.base import Lab, answers_by, between, label_of, percent, table
 from specdec_lib.experiments.memories import over, rule_on
 from specdec_lib.experiments.tradeoff import draft_alone
 from specdec_lib.methods import build_method
 from specdec_lib.model import CausalLM
 from specdec_lib.plots import COLOURS
-from specdec_lib.pocket.checker import AFTER, WRONG, mark, mark_next
-from specdec_lib.pocket.tokenizer import world_tokens
 from specdec_lib.pocket.world import problems
 from specdec_lib.verifiers.base import REJECTED
 from specdec_lib.zoo import Pair
@@ -85,12 +83,11 @@ def grouped(pair: Pair, memory: CorrectionMemory, answers: Sequence[Answer]) -> 
         for r in answer.trace.rounds:
             for node, outcome in r.outcomes.items():
                 if outcome == REJECTED and len(r.path) < len(r.emitted):
-                    prefix = world_tokens(pair.tokenizer, [*before, *(r.tokens[n] for n in r.path)])
                     x, wanted = r.tokens[node], r.best[r.parents[node]]
-                    if not {WRONG, AFTER} & set(mark(answer.problem, prefix).labels):
-                        token = world_tokens(pair.tokenizer, [x])[0]
+                    right = is_right_next(pair, answer.problem, [*before, *(r.tokens[n] for n in r.path)], x)
+                    if right is not None:
                         group = sum(memory.rate(x, wanted) >= bound for bound in RATES)
-                        labels[group].append(mark_next(answer.problem, prefix, token) not in (WRONG, AFTER))
+                        labels[group].append(right)
                         pairs[group].add((x, wanted))
             before += r.emitted
     return [

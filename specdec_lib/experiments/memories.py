@@ -4,23 +4,21 @@ Our own.
 Left out: the memory itself (csd/), and the experiments, one file each.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from specdec_lib.csd.calibrate import Stream, calibrate
+from specdec_lib.csd.calibrate import calibrate, of_families, stream
 from specdec_lib.csd.file import check_fits, load, owner_of, save
 from specdec_lib.csd.memory import CorrectionMemory
 from specdec_lib.drafters import ModelDrafter
 from specdec_lib.evaluate import MAX_NEW_TOKENS
 from specdec_lib.experiments.base import GAMMA, Lab, beside
-from specdec_lib.methods import Method, parse_method, tuned_knobs
+from specdec_lib.methods import Method, parse_method, rule_on_memory, tuned_knobs
 from specdec_lib.pocket.tokenizer import prompt_ids
-from specdec_lib.pocket.world import FAMILIES, problems
+from specdec_lib.pocket.world import FAMILIES
 from specdec_lib.presets import data_folder
 from specdec_lib.smollm2 import cache_folder
 from specdec_lib.tasks import read_tasks
-from specdec_lib.verifiers.csd import CSD
-from specdec_lib.verifiers.csd_rate import CSDRate
 from specdec_lib.zoo import Pair
 
 
@@ -35,7 +33,7 @@ def memory_after(lab: Lab, length: int, families: Sequence[str] = FAMILIES) -> C
     if length == 0:
         return CorrectionMemory(owner).freeze()
     folder.mkdir(parents=True, exist_ok=True)
-    which = "" if tuple(families) == FAMILIES else f"-{'-'.join(families)}"
+    which = of_families(families)
     name = f"csd-{pair.name}-{owner.target[:8]}-{owner.draft[:8]}-{lab.seed}{which}"
     file = folder / f"{name}-{length}.json"
     if not file.is_file():
@@ -43,28 +41,19 @@ def memory_after(lab: Lab, length: int, families: Sequence[str] = FAMILIES) -> C
         shorter = [n for n in range(1, length) if (folder / f"{name}-{n}.json").is_file()]
         if shorter and not part.is_file():
             save(load(folder / f"{name}-{shorter[-1]}.json"), part)
-        asked = problems("calibration", length, lab.seed, tuple(families))
-        source = Stream(
-            f"calibration, seed {lab.seed}{which}", [prompt_ids(pair.tokenizer, p.question) for p in asked]
-        )  # fmt: skip
+        source = stream(pair, length, lab.seed, families=families)
         calibrate(pair, source, part, MAX_NEW_TOKENS, GAMMA, progress=lab.progress)
         part.replace(file)
     return check_fits(load(file), pair, str(file)).freeze()
-
-
-def never_of(pair: Pair) -> Collection[int]:
-    """What is never rescued: EOS and special tokens, as in the methods by name."""
-    return pair.stops.eos_token_ids | set(pair.tokenizer.all_special_ids)
 
 
 def rule_on(pair: Pair, memory: CorrectionMemory, name: str = "csd", changed: dict | None = None) -> Method:
     """csd, csd-rate or csd-memory on this memory, with the pair's own knobs but for those given."""
     _, knobs = parse_method(name, tuned=tuned_knobs(pair.name))
     knobs = {key: value for key, value in (knobs | (changed or {})).items() if key != "online"}
-    rest = memory, knobs["lambda"], knobs.get("tau", 0.0)
-    never = never_of(pair)
-    rule = CSDRate(*rest, knobs["rate"], never) if name == "csd-rate" else CSD(*rest, never, name)
-    return Method(name, knobs, ModelDrafter(pair.draft, knobs["gamma"]), rule)
+    of_rule = {key: value for key, value in knobs.items() if key != "gamma"}
+    drafter = ModelDrafter(pair.draft, knobs["gamma"])
+    return Method(name, knobs, drafter, rule_on_memory(pair, memory, name, **of_rule))
 
 
 def over(row: dict, plain: dict) -> dict:
@@ -86,9 +75,8 @@ def halves(lab: Lab) -> tuple[list[list[int]], list[list[int]], int]:
     """
     pair, n = lab.pair, lab.n
     if pair.name.startswith("pocket"):
-        learn = problems("calibration", n, lab.seed)
-        both = ([prompt_ids(pair.tokenizer, p.question) for p in asked] for asked in (learn, lab.problems()))
-        return *both, MAX_NEW_TOKENS
+        use = [prompt_ids(pair.tokenizer, p.question) for p in lab.problems()]
+        return stream(pair, n, lab.seed).prompts, use, MAX_NEW_TOKENS
     tasks = [task for task in read_tasks(data_folder() / SPEC) if not task.before]
     if 2 * n > len(tasks):
         raise ValueError(

@@ -57,10 +57,18 @@ def _row(delta: float, mine: list[Answer], standard: list[Answer]) -> dict:
     }
 
 
+def most_kept(rows: Sequence[dict], change: str) -> dict | None:
+    """The row that keeps most among those that lose at most ALLOWED_LOSS of accuracy; None if all lose more.
+
+    change: the name of a row's change in accuracy.
+    """
+    fit = [row for row in rows if row[change] >= -ALLOWED_LOSS - 1e-9]
+    return max(fit, key=lambda row: row["kept"], default=None)
+
+
 def chosen_delta(rows: Sequence[dict]) -> float:
-    """The delta that keeps most among those that lose at most ALLOWED_LOSS of accuracy (1 always is one of them)."""
-    fit = [row for row in rows if row["accuracy_minus_target"] >= -ALLOWED_LOSS - 1e-9]
-    return max(fit, key=lambda row: row["kept"])["delta"]
+    """The delta of `most_kept` (1, the standard rule, always is one that loses little)."""
+    return most_kept(rows, "accuracy_minus_target")["delta"]
 
 
 def table(rows: Sequence[dict]) -> str:

@@ -39,7 +39,7 @@ class Cascade:
             raise ValueError(
                 "cascade with alpha 0 is lossless at temperature 0 only; take the method lossless above it"
             )
-        if any(len(children) > 1 for children in tree.children):
+        if not tree.is_chain:
             raise ValueError("cascade judges a single chain above temperature 0; use the method lossless for a tree")
         share = 1 - self.alpha
         mixed = mixture(tree, scores.laws, lambda p, q: q * (p >= share * p.amax(dim=-1, keepdim=True)))

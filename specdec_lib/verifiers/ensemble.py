@@ -35,7 +35,7 @@ class Ensemble:
     def verify(self, tree: DraftTree, scores: Scores, chance: Chance) -> Verdict:
         if self.lossless or len(tree) == 1:
             return standard_or(tree, scores, chance)
-        if any(len(children) > 1 for children in tree.children):
+        if not tree.is_chain:
             raise ValueError("ensemble judges a single chain; use the method lossless for a tree")
         if scores.greedy:
             return self._greedy(tree, scores)
