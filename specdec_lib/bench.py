@@ -19,6 +19,7 @@ from specdec_lib.hf_arms import HF_METHODS, HFArm, PassWatch, can_assist
 from specdec_lib.kept_calls import KeptCalls, packed, unpacked, unpacked_costs
 from specdec_lib.machine import now, pass_times
 from specdec_lib.methods import METHODS, Method, build_method, method_label, parse_method, tuned_knobs
+from specdec_lib.pricing import remember_prices
 from specdec_lib.ratios import ratios
 from specdec_lib.sampling import COLDEST, RandomChance, SamplingSettings
 from specdec_lib.speed import Call, Costs, Watched, results
@@ -178,6 +179,7 @@ def bench(
         )
     prompts = _prompts(pair, tasks, max_new_tokens, progress)
     keep.begin(prompts)
+    _same_prices(arms, pair, keep)
     few = prompts[:WATCHED]
     total = len(arms) * (1 + len(few) + repeats * len(prompts)) + check_texts * len(prompts)
     with quiet(bars=True), tqdm(total=total, desc="bench", unit="answer", disable=not progress) as bar:
@@ -210,6 +212,18 @@ def bench(
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
     }
+
+
+def _same_prices(arms: list, pair: Pair, keep: KeptCalls) -> None:
+    """Let all calls buy at the prices of the run that is gone on with; a new run's prices are kept for that."""
+    buyers = [arm for arm in arms if isinstance(arm, OwnArm) and arm.prices]
+    kept = keep.get("prices")
+    if buyers and kept is None:
+        keep.add("prices", buyers[0].prices)
+    elif buyers:
+        remember_prices(pair.target, {int(k): seconds for k, seconds in kept.items()})
+        for arm in buyers:
+            arm.renew()
 
 
 def _label(arm: "OwnArm | HFArm") -> str:

@@ -24,7 +24,7 @@ from specdec_lib.drafters import (
     SuffixDrafter,
     TokenRecycling,
 )
-from specdec_lib.pricing import round_times
+from specdec_lib.pricing import prices_of
 from specdec_lib.tuned import settings_of
 from specdec_lib.verifiers import (
     KL,
@@ -74,8 +74,8 @@ def from_store(pair: Pair, nodes: int) -> tuple[Drafter, Verifier]:
 
 
 def bought(pair: Pair, keep: int) -> tuple[Drafter, Verifier]:
-    """LogitSpec with its nodes bought at the prices of this machine, measured now, judged by the lossless rule."""
-    return LogitSpecCost(round_times(pair.target), bool(keep)), LosslessRejection()
+    """LogitSpec with its nodes bought at the prices of this machine, judged by the lossless rule."""
+    return LogitSpecCost(prices_of(pair.target), bool(keep)), LosslessRejection()
 
 
 def judged(pair: Pair, gamma: int, delta: float) -> tuple[Drafter, Verifier]:

@@ -5,18 +5,33 @@ Left out: the drafter's own time, which it knows how to spend.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 import torch
 
 from specdec_lib.decode import Session
 from specdec_lib.drafters.base import DraftContext, NoDrafter
 from specdec_lib.machine import PASS_SIZES
-from specdec_lib.model import Model
+from specdec_lib.model import CausalLM, Model
 from specdec_lib.tree import DraftTree
 from specdec_lib.whole import check_whole
 
 CONTEXT = 64  # tokens before the first round; a quarter of the model's context if that is less
+
+_known: WeakKeyDictionary[torch.nn.Module, dict[int, float]] = WeakKeyDictionary()
+
+
+def prices_of(target: CausalLM) -> dict[int, float]:
+    """round_times of this model, measured once in a process, so that all its drafters buy at the same prices."""
+    if target.model not in _known:
+        _known[target.model] = round_times(target)
+    return dict(_known[target.model])
+
+
+def remember_prices(target: CausalLM, times: Mapping[int, float]) -> None:
+    """From now on these are the model's prices, as when a stopped run is gone on with."""
+    _known[target.model] = dict(times)
 
 
 class _Stars(NoDrafter):

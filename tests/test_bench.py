@@ -6,6 +6,7 @@ Left out: figures from given calls (test_speed.py) and Hugging Face's arms by th
 import copy
 import json
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from tiny import disturbed, llama
 from typer.testing import CliRunner
 
 from specdec_lib import bench as bench_module
-from specdec_lib import cli, speed, zoo
+from specdec_lib import cli, pricing, speed, zoo
 from specdec_lib.bench import OwnArm, bench, draft_step_s, plan, split_methods
 from specdec_lib.decode import Stops
 from specdec_lib.float_texts import sentence
@@ -264,6 +265,21 @@ def test_a_stopped_run_goes_on_with_the_next_prompt(pair, tasks, monkeypatch, tm
 def test_where_a_method_learns_from_answer_to_answer_a_repeat_begins_anew(pair, tasks, monkeypatch, tmp_path):
     _, more, found = stopped_and_again(pair, tasks, monkeypatch, tmp_path / "c", "recycling:keep=1", after=5)
     assert more == 2 * N and [row["calls"] for row in found["rows"]] == [N, N]
+
+
+def test_a_run_that_goes_on_buys_at_the_prices_of_its_first_calls(pair, tasks, monkeypatch, tmp_path):
+    measured = iter(({1: 1.0, 8: 1.5}, {1: 1.0, 8: 9.0}))
+    monkeypatch.setattr(pricing, "round_times", lambda target: next(measured))
+    monkeypatch.setattr(pricing, "_known", WeakKeyDictionary())
+    file = tmp_path / "calls"
+    first = KeptCalls(file, {})
+    run(pair, tasks, "logitspec-cost", repeats=2, keep=first)
+    assert first.get("prices") == {"1": 1.0, "8": 1.5}  # measured once for both repeats
+    monkeypatch.setattr(pricing, "_known", WeakKeyDictionary())  # as in a new process
+    watch = Watch(monkeypatch)
+    found = run(pair, tasks, "logitspec-cost", repeats=2, keep=KeptCalls(file, {}))
+    assert list(found["prices"].values()) == [{"1": 1.0, "8": 1.5}]
+    assert len(watch.order) == 2 * (1 + bench_module.WATCHED) and next(measured, None) is None
 
 
 def test_texts_are_compared_in_float32_untimed(pair, tasks, monkeypatch):

@@ -29,7 +29,7 @@ class Store:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(methods, "store_of", lambda pair: Store())
-    monkeypatch.setattr(methods, "round_times", lambda target: {1: 1.0, 8: 1.5})
+    monkeypatch.setattr(methods, "prices_of", lambda target: {1: 1.0, 8: 1.5})
 
 
 def test_every_lossless_method_without_a_draft_model_has_one_row(monkeypatch):
