@@ -6,7 +6,7 @@ Left out: the rule (verifiers/csd.py), the memory as it fills (filling.py).
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
@@ -52,11 +52,17 @@ def patterns(found: Sequence[Mismatch]) -> list[dict]:
     ]
 
 
-def share_of_top(times: Sequence[int], share: float = 0.2) -> float:
-    """Share of all that the most frequent `share` of the patterns make, at least one. ValueError for no patterns."""
-    if not times:
+def share_of_top(times: Iterable[int], share: float = 0.2) -> float:
+    """Share of all that the most frequent `share` of the patterns make, the last one counted in part.
+
+    ValueError for no patterns.
+    """
+    ordered = sorted(times, reverse=True)
+    if not ordered:
         raise ValueError("there are no patterns to count; give at least one")
-    return sum(sorted(times, reverse=True)[: max(1, round(share * len(times)))]) / sum(times)
+    whole, rest = divmod(share * len(ordered), 1)
+    top = sum(ordered[: int(whole)]) + (rest * ordered[int(whole)] if int(whole) < len(ordered) else 0)
+    return top / sum(ordered)
 
 
 def draw_gate(found: Sequence[Mismatch], taus: Sequence[float] = (0.1, 0.01, 0.001)) -> Figure:

@@ -342,12 +342,7 @@ def test_rejections_are_grouped_by_the_rate_of_their_pair_and_marked(pair):
 # ---- patterns and rescues --------------------------------------------------------------------------------------
 
 
-def test_the_share_of_the_top_patterns_by_hand():
-    """10 patterns: 20 % are two, 25 % two and a half; 60 of 100 rejections by the first."""
-    counts = [5, 60, 5, 10, 5, 5, 4, 3, 2, 1]
-    assert csd_patterns.share_of_top(counts, 0.2) == pytest.approx(0.7)
-    assert csd_patterns.share_of_top(counts, 0.25) == pytest.approx(0.725)
-    assert (csd_patterns.share_of_top(counts, 0), csd_patterns.share_of_top(counts, 1)) == (0, 1)
+def test_the_interval_of_the_top_share_draws_texts_and_keeps_the_patterns():
     low, high = csd_patterns.top_interval([{"a": 60, "b": 40}, {"a": 10, "c": 90}])
     assert (low, high) == (0.0, 0.9), "c is the top pattern of three: 0 of 100 in one text, 90 of 100 in the other"
 

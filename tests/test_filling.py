@@ -207,8 +207,11 @@ def test_mismatches_end_with_the_first_wrong_token():
 
 def test_the_share_of_the_most_frequent_patterns():
     assert correction.share_of_top([1, 6, 1, 1, 1]) == 0.6
-    assert correction.share_of_top([3, 1]) == 0.75, "at least one pattern"
+    assert correction.share_of_top([3, 1]) == pytest.approx(0.3), "two fifths of the first pattern"
     assert correction.share_of_top([5] * 10) == pytest.approx(0.2)
+    counts = [5, 60, 5, 10, 5, 5, 4, 3, 2, 1]  # a quarter of ten patterns: two and a half of them
+    assert correction.share_of_top(counts, 0.25) == pytest.approx(0.725)
+    assert (correction.share_of_top(counts, 0), correction.share_of_top(counts, 1)) == (0, 1)
     with pytest.raises(ValueError, match="no patterns"):
         correction.share_of_top([])
 

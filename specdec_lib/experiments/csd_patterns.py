@@ -6,12 +6,13 @@ Left out: what rescuing does (csd_rescues.py).
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 from specdec_lib.batch import decode_batch
+from specdec_lib.correction import share_of_top
 from specdec_lib.csd.memory import CorrectionMemory
 from specdec_lib.drafters import ModelDrafter
 from specdec_lib.experiments.base import GAMMA, Lab, percent, table
@@ -107,14 +108,6 @@ def run(lab: Lab) -> dict:
         "curve": [share_of_top(counts, i / 20) for i in range(21)],
         "kinds": {kind: kinds[kind] / total for kind in KINDS if kinds[kind]},
     }  # fmt: skip
-
-
-def share_of_top(counts: Iterable[int], part: float) -> float:
-    """Share of all that the most frequent `part` of the patterns make, the last one counted in part."""
-    ordered = sorted(counts, reverse=True)
-    whole, rest = divmod(part * len(ordered), 1)
-    top = sum(ordered[: int(whole)]) + (rest * ordered[int(whole)] if int(whole) < len(ordered) else 0)
-    return top / sum(ordered)
 
 
 def top_interval(by_text: Sequence[dict]) -> list[float] | None:

@@ -80,7 +80,7 @@ RECIPES = {
     "uniform": Recipe("uniform", layers=4, width=192, inner=512, heads=6, steps=500, learning_rate=6e-4, seed=3,
                       warmup=20, eval_every=250, bfloat16=True, start_from="second"),
     "draft": Recipe("draft", layers=2, width=64, inner=176, heads=4, steps=6000, learning_rate=2e-3, seed=2,
-                    eval_every=100, accuracy_goal=0.66),
+                    eval_every=500, accuracy_goal=0.75),
 }  # fmt: skip
 SHIPPED = ("target", "draft", "uniform")
 
