@@ -137,12 +137,12 @@ def test_a_rule_on_a_memory_has_the_pairs_knobs_but_for_those_given_and_never_re
     assert memories.rule_on(pair, memory, "csd-rate", {"rate": 0.7}).verifier.rate == 0.7
 
 
-def test_the_ablation_takes_one_lambda_and_one_tau_for_all(monkeypatch):
+def test_the_ablation_takes_one_lambda_and_one_tau_for_all_but_csd_rate(monkeypatch):
     monkeypatch.setattr(csd_ablation, "tuned_knobs", lambda pair: {"csd": {"lambda": 4.0, "tau": 0.003}})
     asked = [parse_method(rule) for rule in csd_ablation.rules("pocket")]
     assert [name for name, _ in asked] == ["greedy", "csd-memory", "csd-gate", "csd", "csd-rate"]
-    assert [knobs.get("lambda") for _, knobs in asked] == [None, 4, None, 4, 4]
-    assert [knobs.get("tau") for _, knobs in asked] == [None, None, 0.003, 0.003, 0.003]
+    assert [knobs.get("lambda") for _, knobs in asked] == [None, 4, None, 4, 6]
+    assert [knobs.get("tau") for _, knobs in asked] == [None, None, 0.003, 0.003, 0.01]
 
 
 def ablation_row(method, kept, accuracy, change, width=0.001):
@@ -170,7 +170,7 @@ def test_the_ablations_claims_are_read_off_the_rows():
     result = {"rows": [row | {"parts": part} for row, part in zip(rows, csd_ablation.PARTS, strict=True)]}
     result["claims"] = found
     shown = csd_ablation.text(result)
-    assert "both, and rate" in shown and shown.count("FAILS") == 2 and shown.count("for sure") == 4
+    assert "rate, own knobs" in shown and shown.count("FAILS") == 2 and shown.count("for sure") == 4
     (axes,) = csd_ablation.figure(result).axes
     assert [c[0].get_xdata()[0] for c in axes.containers] == [2.0, 6.0, 3.0, 4.0, 4.9]
     even = csd_ablation.claims([*rows[:2], ablation_row("csd-gate", 4.0, 0.965, 0.0), *rows[3:]])

@@ -20,6 +20,6 @@ held_out=data/judge/labels-pocket-validation.jsonl.gz
 "${specdec[@]}" autojudge mine data/pocket/autojudge.jsonl --n 64
 "${specdec[@]}" autojudge train data/pocket/autojudge.jsonl \
     --out data/pocket/autojudge.safetensors --json data/pocket/autojudge.json
-"${specdec[@]}" knobs --pair pocket --n 300 --seed 1 --methods judge,topk,lenience --json data/experiments/knobs-pocket.json
+"${specdec[@]}" knobs --pair pocket --n 300 --seed 1 --methods judge,topk,lenience,csd-rate --json data/experiments/knobs-pocket.json
 mkdir -p data/traces
 "${specdec[@]}" scored --pair pocket --n 40 --seed 3 --json data/traces/scored-pocket.json

@@ -18,6 +18,7 @@ PROBLEMS = 500
 WHOLE = ("judge", "topk", "lenience")  # come first, with every knob: a run that is stopped has what matters most
 ORDER = (*WHOLE, "typical", "autojudge", "fly", "fly-code", "kl", "reflective")
 POINTS = 4  # knobs of each other rule
+SLOW = {"reflective": 2}  # decoded text by text, since it branches: so many of its strictest knobs
 SHOWN = {"lenience": "lenience (= cascade, lossy)", "csd-gate": "csd-gate (= lossy, lenience)"}
 MARKS = dict(zip(ORDER, "osD^vPX<>", strict=True))
 
@@ -46,7 +47,7 @@ def measured(lab: Lab, ladders: dict[str, list[dict[str, float]]]) -> dict:
 
 def ladder(name: str) -> list[dict[str, float]]:
     """The knobs of a rule that are drawn, from the strictest to the laxest: those of specdec knobs, or some of them."""
-    knobs = LADDERS[name]
+    knobs = LADDERS[name][: SLOW.get(name)]
     if name in WHOLE or len(knobs) <= POINTS:
         return knobs
     return [knobs[round(i * (len(knobs) - 1) / (POINTS - 1))] for i in range(POINTS)]

@@ -19,7 +19,7 @@ from specdec_lib.verifiers.judge import Judge
 from specdec_lib.zoo import Pair
 
 GAMMA = 8
-DELTAS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
+DELTAS = (0.5, 0.6, 0.7, 0.75, 0.775, 0.8, 0.825, 0.85, 0.875, 0.9, 0.95)
 ALLOWED_LOSS = 0.0075  # of accuracy, beside the target's own on the same problems
 
 

@@ -68,7 +68,7 @@ as before "wait", than after a right one. It then read {proof_steps:,} batches o
 `proofreader`: {proof_noticed} of the answers with a wrong result, {proof_miscopied} with a number copied wrong, sums
 alone with a slip in {proof_drilled}), then the target's own text again, half of it (stages `reader` and `target`) in
 other wordings that it reads without taking them over: before that it went wrong by itself behind the draft's wording.
-The draft stops at the first check that reaches its goal of {goal} of 200 validation problems.
+The draft is checked every {every} steps, and stops when {goal} of 200 validation problems or more are right.
 
 The shipped base was trained while the wording of three families (gifts, travel, clues) was still being settled; every
 later stage, and the draft, read the final wording. In the shipped stage `reader` the choice of wording carried no loss
@@ -110,6 +110,7 @@ def card(data: Path) -> str:
         base_steps=f"{training['models']['base']['last']['step']:,}",
         second_steps=training["models"]["second"]["last"]["step"],
         base_documents=f"{training['models']['base']['documents']:,}",
+        every=RECIPES["draft"].eval_every,
         goal=f"{RECIPES['draft'].accuracy_goal:.0%}",
         draft_b=f"{draft.share_of_b['so']:.0%}",
         least=f"{min(target.share_of_b.values()):.1%}",
