@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from specdec_lib.experiments.base import Rows
-from specdec_lib.judge import ablate, react, train, tune
+from specdec_lib.judge import ablate, react, stages, train, tune
 from specdec_lib.judge.features import Features
 from specdec_lib.judge.head import JudgeHead, head_of
-from specdec_lib.judge.labels import LabelledAnswer, read_labels
+from specdec_lib.judge.labels import LabelledAnswer, read_labels, write_labels
 from specdec_lib.judge.train import Settings, auc, auc_interval, calibration_error, fit, reliability, used
 from specdec_lib.zoo import data_folder, load_pair
 
@@ -192,6 +192,33 @@ def test_right_tokens_kept_where_one_wrong_in_twenty_is():
     logits = torch.tensor([*range(20), 18.5, 10.0, 100.0])
     marks = "-" * 20 + "+++"
     assert ablate.right_kept(logits, marks) == pytest.approx(2 / 3)  # 18.05 is exceeded by one wrong token of twenty
+
+
+# ---- stages ----------------------------------------------------------------------------------------------------
+
+
+def test_a_stage_is_measured_with_its_own_weights_and_once(pair, tmp_path):
+    """Two stages: the shipped target, and the draft in its place. A third one is missing, and nothing is measured."""
+    for name, weights in (("early", "draft"), ("late", "target")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model").symlink_to(data_folder() / "pocket" / weights)
+    file = tmp_path / "labels.jsonl"
+    write_labels(file, labelled(pair, 24), pair, {})
+    answers = read_labels(file, pair)
+    rows = Rows(tmp_path / "rows.json", {"arguments": {}, "seed": None, "checksums": None})
+    with pytest.raises(FileNotFoundError, match="later.*holds no finished model; make pocket"):
+        stages.stages(tmp_path, file, file, rows, ("early", "later"))
+    assert not rows.rows
+    early, late = stages.stages(tmp_path, file, file, rows, ("early", "late"))
+    assert (early["stage"], early["target"]) == ("early", pair.checksums["draft"])
+    assert (late["stage"], late["target"]) == ("late", pair.checksums["target"])
+    _, figures = train.fit_and_measure(pair, answers, answers)
+    del figures["reliability"]
+    assert {name: late[name] for name in figures} == figures != {name: early[name] for name in figures}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stages, "load_custom", lambda *models: pytest.fail("measured again"))
+        assert stages.stages(tmp_path, file, file, rows, ("early", "late")) == [early, late]
+    assert stages.table([early, late]).splitlines()[2].split()[0] == "late"
 
 
 # ---- delta -----------------------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ def stages(
         Path("build/pocket")
     ),
 ) -> None:
-    """The AUC before, while and after the target reads text whose slips are put right. Goes on where it stopped."""
+    """The AUC before and after the target has read text full of slips put right. Goes on where it stopped."""
     writable(json_file)
     from specdec_lib.experiments.base import Rows
     from specdec_lib.judge.stages import stages as measure
