@@ -123,6 +123,24 @@ def test_the_claims_on_lengths_are_about_the_worst_one():
     assert [(c["holds"], c["sure"]) for c in calibration.claims(rows)] == [(True, False), (True, False)]
 
 
+def test_several_seeds_are_put_together_rule_by_rule_and_length_by_length(monkeypatch):
+    monkeypatch.setattr(calibration, "LENGTHS", (1, 2, 3))
+
+    def result(*changes):
+        rows = [ablation_row("greedy", 2.0, 0.97, 0.0)]
+        rows += [
+            ablation_row("csd-rate", 5.0 + length, 0.9, change, 0.02) | {"texts": length, "kept_ratio": 2.5 + length}
+            for length, change in enumerate(changes, start=1)
+        ]
+        return {"rows": rows}
+
+    _, *lines, _, over_all = calibration.seeds_text([result(-0.01, -0.3, 0.0), result(0.02, 0.0, -0.05)]).splitlines()
+    assert [line.split()[1:] for line in lines] == [  # the middle length is left to the sentence
+        ["1", "2", "3.50", "-1.00", "2.00", "-3.00"], ["3", "2", "5.50", "-5.00", "0.00", "-7.00"]
+    ]  # fmt: skip
+    assert over_all.endswith("at least 3.50 times the kept, -30.0 points at worst")
+
+
 # ---- which rule is asked, on which memory ----------------------------------------------------------------------
 
 

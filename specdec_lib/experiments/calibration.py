@@ -79,6 +79,28 @@ def text(result: dict) -> str:
     return "\n".join([shown, "", *as_lines(result["claims"])])
 
 
+def seeds_text(results: Sequence[dict]) -> str:
+    """Runs with several seeds, so other calibration and test problems: the least kept, and the range of changes."""
+    found: dict[tuple[str, int], list[dict]] = {}
+    for result in results:
+        for row in result["rows"][1:]:
+            found.setdefault((label_of(row), row["texts"]), []).append(row)
+    lines = []
+    for (label, texts), rows in found.items():
+        if texts in (LENGTHS[0], LENGTHS[-1]):
+            changes = [100 * row["accuracy_change"] for row in rows]
+            low = min(row["accuracy_change_interval"][0] for row in rows)
+            least = min(row["kept_ratio"] for row in rows)
+            lines.append((label, texts, len(rows), least, min(changes), max(changes), 100 * low))
+    heads = ("rule", "texts", "seeds", "x greedy, least", "change, worst", "best", "lowest 95 % end")
+    rated = [row for (label, _), rows in found.items() for row in rows if label.startswith("csd-rate")]
+    least, worst = (min(row[name] for row in rated) for name in ("kept_ratio", "accuracy_change"))
+    return "\n".join([
+        table(heads, lines), "",
+        f"csd-rate at every length and seed: at least {least:.2f} times the kept, {100 * worst:+.1f} points at worst",
+    ])  # fmt: skip
+
+
 def figure(result: dict):
     """Kept and accuracy against the length of the calibration, a line a rule, with 95 % intervals."""
     plain, *rows = result["rows"]
