@@ -9,7 +9,8 @@ Left out: training them (make pocket; their folders stay under build/pocket).
 from collections.abc import Sequence
 from pathlib import Path
 
-from specdec_lib.experiments.base import Rows
+from specdec_lib.experiments.base import Rows, between
+from specdec_lib.experiments.base import table as as_table
 from specdec_lib.judge.labels import read_labels
 from specdec_lib.judge.train import fit_and_measure
 from specdec_lib.presets import data_folder
@@ -40,7 +41,15 @@ def _row(work: Path, name: str, labels: Path, held_out: Path, progress: bool) ->
 
 
 def table(rows: Sequence[dict]) -> str:
-    """The rows as text."""
-    lines = [f"{'stage':14s} {'AUC':>6s} {'digits':>7s}"]
-    lines += [f"{row['stage']:14s} {row['auc']:6.3f} {row['auc_digits']:7.3f}" for row in rows]
-    return "\n".join(lines)
+    """The rows as text, with intervals over answers."""
+    heads = ("stage", "AUC", "95 % interval", "digits", "95 % interval")
+    return as_table(
+        heads,
+        [
+            (
+                row["stage"], f"{row['auc']:.3f}", between(row["auc_interval"], 1, 3),
+                f"{row['auc_digits']:.3f}", between(row["auc_digits_interval"], 1, 3),
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
