@@ -14,7 +14,6 @@ from tqdm import tqdm
 from specdec_lib.conversation import as_spec_bench, prompt_of
 from specdec_lib.decode import Session, check_prompt
 from specdec_lib.drafters import DraftContext, ModelDrafter
-from specdec_lib.float_texts import check_can, same_texts
 from specdec_lib.hf_arms import HF_METHODS, HFArm, PassWatch, can_assist
 from specdec_lib.kept_calls import KeptCalls, packed, unpacked, unpacked_costs
 from specdec_lib.machine import now, pass_times
@@ -145,7 +144,7 @@ def split_methods(text: str) -> list[str]:
 def bench(
     pair: Pair, tasks: Sequence[Task], methods: str | None = None, seed: int = 0, temperature: float = 0.0,
     gamma: int | None = None, max_new_tokens: int = 128, repeats: int = 3, progress: bool = True,
-    keep: KeptCalls | None = None, check_texts: bool = False,
+    keep: KeptCalls | None = None,
 ) -> dict:  # fmt: skip
     """Time every method on every task. Prompt number i is drawn with seed + i in every arm and every repeat.
 
@@ -158,17 +157,14 @@ def bench(
     decoding's, the same for all methods.
 
     Returns rows (speed.results says what is in them) and, beside them, what was measured on the way: `ratios` of any
-    two arms (ratios.py), `prices`, the T(k) that an arm buys its nodes by. check_texts: `float32_texts`, untimed
-    (float_texts.py). keep: calls already made are not made again, prompt by prompt; where a method learns from answer
-    to answer, repeat by repeat. Ctrl-C after a whole repeat ends the run there: `interrupted` is then true and
-    `repeats` says how many are in. ValueError for counts below 1, a bad method, and a draft, or a prompt with its
-    answer, beyond the target's context.
+    two arms (ratios.py), `prices`, the T(k) that an arm buys its nodes by. keep: calls already made are not made again,
+    prompt by prompt; where a method learns from answer to answer, repeat by repeat. Ctrl-C after a whole repeat ends
+    the run there: `interrupted` is then true and `repeats` says how many are in. ValueError for counts below 1, a bad
+    method, and a draft, or a prompt with its answer, beyond the target's context.
     """
     settings, keep = SamplingSettings(temperature), keep or KeptCalls()
     planned = plan(methods, gamma, temperature, pair.name)
     check_counts(max_new_tokens=max_new_tokens, repeats=repeats, prompts=len(tasks))
-    if check_texts:
-        check_can(pair, temperature)
     if methods is None and not can_assist(pair):
         planned = [arm for arm in planned if arm[0] != "hf-assisted"]
     arms = [_arm(name, knobs, pair, settings, max_new_tokens) for name, knobs in planned]
@@ -181,7 +177,7 @@ def bench(
     keep.begin(prompts)
     _same_prices(arms, pair, keep)
     few = prompts[:WATCHED]
-    total = len(arms) * (1 + len(few) + repeats * len(prompts)) + check_texts * len(prompts)
+    total = len(arms) * (1 + len(few) + repeats * len(prompts))
     with quiet(bars=True), tqdm(total=total, desc="bench", unit="answer", disable=not progress) as bar:
         bar.set_postfix_str("warm-up")
         for arm in arms:
@@ -193,12 +189,7 @@ def bench(
             bar.update(len(few))
         calls, costs = _repeats(arms, pair, prompts, repeats, seed, settings, bar, keep)
         done = 1 + calls[-1].repeat
-        texts = {}
-        if check_texts and done == repeats:
-            bar.set_postfix_str("texts in float32, untimed")
-            ours = {_label(arm): arm for arm in arms[1:] if isinstance(arm, OwnArm) and arm.lossless}
-            texts["float32_texts"] = same_texts(arms[0], ours, pair, prompts, seed, keep, bar)
-    found = results(arms, calls, costs, watched, tasks, pair, temperature, seed) | texts
+    found = results(arms, calls, costs, watched, tasks, pair, temperature, seed)
     found["ratios"] = ratios([_label(arm) for arm in arms], calls, seed)
     found["prices"] = {_label(arm): arm.prices for arm in arms if isinstance(arm, OwnArm) and arm.prices}
     if all(task.question for task in tasks):

@@ -3,13 +3,10 @@ Follows specdec_lib/bench.py and the reports behind cases H11, H12, H16 and H17.
 Left out: figures from given calls (test_speed.py) and Hugging Face's arms by themselves (test_hf_arms.py).
 """
 
-import copy
 import json
-from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import pytest
-import torch
 from tiny import disturbed, llama
 from typer.testing import CliRunner
 
@@ -17,7 +14,6 @@ from specdec_lib import bench as bench_module
 from specdec_lib import cli, pricing, speed, zoo
 from specdec_lib.bench import OwnArm, bench, draft_step_s, plan, split_methods
 from specdec_lib.decode import Stops
-from specdec_lib.float_texts import sentence
 from specdec_lib.hf_arms import HFArm
 from specdec_lib.kept_calls import KeptCalls
 from specdec_lib.machine import PASS_SIZES
@@ -280,44 +276,6 @@ def test_a_run_that_goes_on_buys_at_the_prices_of_its_first_calls(pair, tasks, m
     found = run(pair, tasks, "logitspec-cost", repeats=2, keep=KeptCalls(file, {}))
     assert list(found["prices"].values()) == [{"1": 1.0, "8": 1.5}]
     assert len(watch.order) == 2 * (1 + bench_module.WATCHED) and next(measured, None) is None
-
-
-def test_texts_are_compared_in_float32_untimed(pair, tasks, monkeypatch):
-    half = replace(pair, target=CausalLM(copy.deepcopy(pair.target.model).bfloat16()))
-    dtypes = []
-    right = OwnArm.run
-    monkeypatch.setattr(
-        OwnArm, "run", lambda arm, *rest: (dtypes.append(arm.pair.target.model.dtype), right(arm, *rest))[1]
-    )
-    methods = "greedy,pld,logitspec,lenience,hf-lookup"
-    found = run(half, tasks, methods, repeats=1, check_texts=True)
-    labels = [name for name in found["float32_texts"]]
-    assert [label.split(":")[0] for label in labels] == ["greedy", "pld", "logitspec"]  # ours, the lossless ones
-    assert all(row == {"equal": N, "of": N, "different": []} for row in found["float32_texts"].values())
-    assert dtypes.count(torch.float32) == 4 * N and dtypes[-1] == torch.float32
-    assert half.target.model.dtype == torch.bfloat16
-    assert sentence(found["float32_texts"]).startswith(f"In float32, equal to plain greedy decoding on all {N} prompts")
-
-
-def test_a_text_that_differs_in_float32_is_named(pair, tasks, monkeypatch):
-    right = OwnArm.run
-
-    def wrong(arm, prompt, seed):
-        trace = right(arm, prompt, seed)
-        if arm.name == "pld" and seed == 1:
-            trace.rounds[0].emitted[0] += 1
-        return trace
-
-    monkeypatch.setattr(OwnArm, "run", wrong)
-    found = run(pair, tasks, "pld,greedy", repeats=1, check_texts=True)["float32_texts"]
-    pld, greedy = found.values()
-    assert pld == {"equal": N - 1, "of": N, "different": [1]} and greedy["different"] == []
-    assert f"NOT equal: {next(iter(found))} on {N - 1} of {N} prompts" in sentence(found)
-
-
-def test_texts_cannot_be_compared_when_sampling(pair, tasks):
-    with pytest.raises(ValueError, match="temperature 0"):
-        run(pair, tasks, "lossless", temperature=1.0, check_texts=True)
 
 
 def test_the_prices_that_nodes_were_bought_by_stand_in_the_result(pair, tasks):

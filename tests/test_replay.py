@@ -1,8 +1,11 @@
 """Recorded texts: files that round-trip or are refused, replays that equal the model's own rounds, figures by hand.
-Follows specdec_lib/experiments/recording.py, next_next.py, retrieval.py, index_cost.py and specdec_lib/pricing.py.
+Follows specdec_lib/experiments/recording.py, next_next.py, retrieval.py, index_cost.py, float_texts.py and
+specdec_lib/pricing.py.
 Left out: how a picture looks (test_experiments.py draws one of each).
 """
 
+import copy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,8 +17,8 @@ from retrieval import context_of
 from specdec_lib import pricing
 from specdec_lib.decode import decode
 from specdec_lib.drafters import LogitSpec, LogitSpecCost, PromptLookup
-from specdec_lib.experiments import index_cost, next_next, recording, retrieval
-from specdec_lib.experiments.base import Rows
+from specdec_lib.experiments import float_texts, index_cost, next_next, recording, retrieval
+from specdec_lib.experiments.base import Lab, Rows
 from specdec_lib.model import CausalLM, TableModel
 from specdec_lib.pricing import round_times
 
@@ -235,3 +238,57 @@ def test_round_times_are_of_trees_of_each_size(monkeypatch):
         round_times(target, repeats=0)
     with pytest.raises(ValueError, match="nodes of a tree"):
         round_times(target, (0, 1))
+
+
+# ---- texts in float32 ------------------------------------------------------------------------------------------
+
+
+def test_texts_are_compared_in_float32_kind_by_kind_and_once(pair, monkeypatch):
+    half = replace(pair, target=CausalLM(copy.deepcopy(pair.target.model).bfloat16()))
+    with_dtypes, decoded = [], float_texts.decode
+
+    def noting(target, *rest, **more):
+        with_dtypes.append(target.model.dtype)
+        return decoded(target, *rest, **more)
+
+    monkeypatch.setattr(float_texts, "decode", noting)
+    lab = Lab(half, 3, 5)
+    rows = float_texts.run(lab)["rows"]
+    kinds = list(dict.fromkeys(problem.family for problem in lab.problems()))
+    assert [(row["group"], row["method"]) for row in rows] == [
+        (kind, name) for kind in kinds for name in ("autoregressive", "pld", "logitspec-cost", "logitspec")
+    ]
+    assert sorted(i for row in rows if row["method"] == "autoregressive" for i in row["numbers"]) == [0, 1, 2]
+    assert all(
+        row["equal"] == row["of"] and row["different"] == [] for row in rows if row["method"] != "autoregressive"
+    )
+    assert set(with_dtypes) == {torch.float32} and half.target.model.dtype == torch.bfloat16
+    monkeypatch.setattr(float_texts, "decode", lambda *a, **k: pytest.fail("decoded again"))
+    assert float_texts.run(lab)["rows"] == rows
+
+
+def test_a_text_that_is_not_plain_decodings_is_named(pair, monkeypatch):
+    plain = float_texts.decode
+
+    def slipping(target, prompt, longest, drafter, *rest, **more):
+        trace = plain(target, prompt, 5, drafter, *rest, **more)
+        ids = [7, *trace.ids[1:]] if isinstance(drafter, PromptLookup) and prompt == last else trace.ids
+        return SimpleNamespace(ids=ids)
+
+    lab = Lab(pair, 3, 5)
+    last = float_texts.texts_of(lab)[-1].prompt
+    monkeypatch.setattr(float_texts, "decode", slipping)
+    result = float_texts.run(lab)
+    shown = float_texts.text(result)
+    assert "NOT equal: pld, prompts [2]" in shown and shown.count("NOT") == 1
+    assert [line.split()[0] + line[-6:] for line in shown.splitlines()[1:4]] == [
+        "pld2 of 3", "logitspec-cost3 of 3", "logitspec3 of 3"
+    ]  # fmt: skip
+    (bars,) = float_texts.figure(result).axes[0].containers
+    assert [bar.get_height() for bar in bars] == [2, 3, 3]
+
+
+def test_a_quantised_target_has_no_texts_in_float32():
+    target = SimpleNamespace(model=SimpleNamespace(is_quantized=True))
+    with pytest.raises(ValueError, match="small's target is quantised"):
+        float_texts.in_float32(SimpleNamespace(name="small", target=target))

@@ -19,7 +19,7 @@ POCKET_TOKENS, OTHER_TOKENS = 260, 128  # the longest right answer of the pocket
 specdec bench --n 20 --json bench.json
 specdec bench --methods greedy,lenience:lenience=0.1,gamma=4,hf-assisted --gamma 8
 specdec bench --pair pocket --temperature 1 --n 8 --repeats 2
-specdec bench --pair smollm2 --methods pld,logitspec-cost,hf-lookup --tasks data/prompts/spec-small.jsonl --check-texts
+specdec bench --pair smollm2 --methods pld,logitspec-cost,hf-lookup --tasks data/prompts/spec-small.jsonl
 """)
 def bench(
     pair: PairOption = "pocket",
@@ -60,13 +60,6 @@ def bench(
         Path | None,
         typer.Option(metavar="FOLDER", help="Write every method's answers there, in Spec-Bench's format."),
     ] = None,
-    check_texts: Annotated[
-        bool,
-        typer.Option(
-            "--check-texts",
-            help="Afterwards, untimed and in float32: every lossless method's texts must be plain greedy decoding's.",
-        ),
-    ] = False,
     json_file: JsonOption = None,
 ) -> None:
     """Time methods side by side on the same prompts, with what the formulas predict and what explains the difference.
@@ -79,8 +72,6 @@ def bench(
         raise ValueError(f"cannot write answers to {answers}: there is no such folder")
     from specdec_lib.bench import bench as run
     from specdec_lib.bench import plan
-    from specdec_lib.cli.base import Failure
-    from specdec_lib.float_texts import sentence
     from specdec_lib.kept_calls import KeptCalls
     from specdec_lib.methods import method_label
     from specdec_lib.provenance import write_results
@@ -106,16 +97,15 @@ def bench(
     arguments = {
         "pair": pair, "methods": [method_label(*arm) for arm in planned], "n": n, "tasks": tasks and str(tasks),
         "temperature": temperature, "gamma": gamma, "max_new_tokens": max_new_tokens, "repeats": repeats,
-        "compile": compile_draft, "check_texts": check_texts,
+        "compile": compile_draft,
     }  # fmt: skip
     origin = models.provenance(arguments, seed)
     kept = None if json_file is None else json_file.with_name(json_file.name + ".calls")
     keep = KeptCalls(kept, origin)
     try:
         found = run(
-            models, chosen, methods, seed, temperature, gamma, max_new_tokens, repeats, sys.stderr.isatty(), keep,
-            check_texts,
-        )  # fmt: skip
+            models, chosen, methods, seed, temperature, gamma, max_new_tokens, repeats, sys.stderr.isatty(), keep
+        )
     except KeyboardInterrupt:
         if kept is not None and kept.exists():
             say(f"{len(keep.entries)} prompts are kept in {kept}; the same command goes on from there")
@@ -123,8 +113,6 @@ def bench(
     print(table(found))
     if other := compared_arms(found["ratios"], method_label(*planned[0])):
         print("\n" + other)
-    if "float32_texts" in found:
-        print("\n" + sentence(found["float32_texts"]))
     given = found.pop("answers", {})
     if "specbench" in found:
         print("\n" + compared(found["specbench"]))
@@ -137,5 +125,3 @@ def bench(
     if found["interrupted"]:
         raise KeyboardInterrupt
     keep.done()
-    if any(row["different"] for row in found.get("float32_texts", {}).values()):
-        raise Failure("a lossless method's text is not plain decoding's, in float32: see above")

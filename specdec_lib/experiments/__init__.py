@@ -31,6 +31,7 @@ NAMES = (
     "csd-precision",
     "csd-overhead",
     "next-next",
+    "float-texts",
     "retrieval",
     "index-cost",
     "drafting-cost",

@@ -1,0 +1,103 @@
+"""Are texts that are drafted without a model plain greedy decoding's? In float32, where rounding ties no two tokens.
+
+Our own. In half precision a row's logits move with the number of rows in its pass, and near-ties fall differently; that
+is rounding, not the method. So every method decodes the prompts with the target's weights in float32, in the loop.
+Left out: methods above temperature 0 (their laws are tested exactly), and Hugging Face's.
+"""
+
+import copy
+from dataclasses import replace
+
+import torch
+
+from specdec_lib import plots
+from specdec_lib.colours import COLOURS
+from specdec_lib.decode import decode
+from specdec_lib.experiments.base import Lab, table
+from specdec_lib.experiments.recording import POCKET_TOKENS, texts_of
+from specdec_lib.methods import build_method
+from specdec_lib.model import CausalLM
+from specdec_lib.zoo import Pair
+
+WHAT = "in float32: is what is drafted without a model plain greedy decoding's, text by text?"
+PROBLEMS = 60
+ANY_PAIR = True
+PLAIN, METHODS = "autoregressive", ("pld", "logitspec-cost", "logitspec")
+LONGEST = 64  # new tokens a text, of a pair that is no pocket pair
+
+
+def run(lab: Lab) -> dict:
+    """rows: by kind of task, plain decoding's ids, and for each method `of`, `equal`, and the numbers of the prompts
+    whose texts are `different`; prompts are those of recording.texts_of, numbered from 0.
+
+    ValueError for a quantised target, whose weights cannot be had in float32.
+    """
+    pair, texts = in_float32(lab.pair), texts_of(lab)
+    longest = POCKET_TOKENS if pair.name.startswith("pocket") else LONGEST
+
+    def decoded(name: str, numbers: list[int]) -> list[list[int]]:
+        way = build_method(name, pair)
+        return [
+            decode(pair.target, texts[i].prompt, longest, way.drafter, way.verifier, stops=pair.stops).ids
+            for i in lab.watch(name, numbers)
+        ]
+
+    def row(name: str, group: str, numbers: list[int], plain: list[list[int]]) -> dict:
+        pairs = zip(numbers, decoded(name, numbers), plain, strict=True)
+        different = [i for i, ids, right in pairs if ids != right]
+        counts = {"of": len(numbers), "equal": len(numbers) - len(different), "different": different}
+        return {"method": name, "group": group, **counts}
+
+    rows = []
+    for group in dict.fromkeys(text.group for text in texts):
+        about = {"group": group, "numbers": [i for i, text in enumerate(texts) if text.group == group]}
+        plain = lab.rows.get(
+            f"{PLAIN} {group}",
+            lambda about=about: {"method": PLAIN, **about, "ids": decoded(PLAIN, about["numbers"])},
+        )
+        rows.append(plain)
+        rows += [
+            lab.rows.get(f"{name} {group}", lambda a=about, name=name, ids=plain["ids"]: row(name, **a, plain=ids))
+            for name in METHODS
+        ]
+    return {"rows": rows}
+
+
+def in_float32(pair: Pair) -> Pair:
+    """The pair with its target's weights in float32. ValueError where they are quantised."""
+    if getattr(pair.target.model, "is_quantized", False):
+        raise ValueError(f"{pair.name}'s target is quantised: its weights cannot be had in float32")
+    if pair.target.model.dtype == torch.float32:
+        return pair
+    return replace(pair, target=CausalLM(copy.deepcopy(pair.target.model).float(), pair.target.vocab_size))
+
+
+def text(result: dict) -> str:
+    rows = [row for row in result["rows"] if row["method"] != PLAIN]
+    groups = list(dict.fromkeys(row["group"] for row in rows))
+    by = {(row["method"], row["group"]): row for row in rows}
+    lines = []
+    for name in dict.fromkeys(row["method"] for row in rows):
+        mine = [by[name, group] for group in groups]
+        equal, of = (sum(row[key] for row in mine) for key in ("equal", "of"))
+        lines.append((name, *(f"{row['equal']} of {row['of']}" for row in mine), f"{equal} of {of}"))
+    shown = [table(("texts equal to plain decoding's", *groups, "all"), lines)]
+    shown += [f"NOT equal: {row['method']}, prompts {row['different']}" for row in rows if row["different"]]
+    return "\n".join(shown)
+
+
+def figure(result: dict):
+    """A bar a method: its texts that are equal, of those compared (the line)."""
+    counts: dict[str, list[int]] = {}
+    for row in result["rows"]:
+        if row["method"] != PLAIN:
+            equal, of = counts.get(row["method"], (0, 0))
+            counts[row["method"]] = [equal + row["equal"], of + row["of"]]
+    of = max(of for _, of in counts.values())
+    same = min(equal for equal, _ in counts.values())
+    fig, ax = plots.figure(f"In float32 at least {same} of {of} texts are plain decoding's", "", "texts", (7, 3.6))
+    bars = ax.bar(list(counts), [equal for equal, _ in counts.values()], color=[COLOURS[name] for name in counts])
+    ax.bar_label(bars)
+    ax.axhline(of, color="black", ls="--")
+    ax.set(ylim=(0, 1.15 * of))
+    return fig
