@@ -113,6 +113,17 @@ def experiment(name: str, pair: str = "pocket") -> dict | None:
     return results
 
 
+def speeds(results: dict) -> None:
+    """Print a benchmark's tokens per second, over plain decoding with its 95 % interval, and kept."""
+    rows = []
+    for row in results["rows"]:
+        between = row["speedup_interval"] and "{:.2f} to {:.2f}".format(*row["speedup_interval"])
+        name = row["method"] if row["gamma"] is None else f"{row['method']}, {row['gamma']} drafts"
+        ratio = {"tok/s": row["tok_per_s"], "over plain": row["speedup"], "95 % interval": between}
+        rows.append({"rule": name, **ratio, "kept": row["kept"]})
+    table(rows)
+
+
 def _cell(value: object) -> str:
     if value is None:
         return "n/a"

@@ -263,6 +263,17 @@ def test_recorded_results_say_where_they_come_from(monkeypatch, tmp_path, capsys
         assert part in said
 
 
+def test_speeds_are_over_plain_decoding_with_their_intervals(capsys):
+    plain = {"method": "autoregressive", "gamma": None, "tok_per_s": 50.0, "speedup": 1.0, "speedup_interval": None}
+    fast = {"method": "csd", "gamma": 8, "tok_per_s": 91.0, "speedup": 1.82, "speedup_interval": [1.7, 1.95]}
+    notebook.speeds({"rows": [plain | {"kept": 0.0}, fast | {"kept": 3.5}]})
+    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "rule", "autoregressive", "csd, 8 drafts"
+    ]  # fmt: skip
+    notebook.speeds({"rows": [plain | {"kept": 0.0}, fast | {"kept": 3.5}]})
+    assert capsys.readouterr().out.splitlines()[-1].split()[3:] == ["91.00", "1.82", "1.70", "to", "1.95", "3.50"]
+
+
 def test_without_a_recorded_file_the_command_that_makes_it_is_named(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(zoo, "data_folder", lambda: tmp_path)
     assert notebook.recorded("x", "specdec bench --pair x") is None
