@@ -20,7 +20,8 @@ SHARES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # of max p
 LADDERS: dict[str, list[dict[str, float]]] = {
     "judge": [{"delta": delta} for delta in sorted(DELTAS, reverse=True)],
     "topk": [{"k": k} for k in (1, 2, 3, 4, 10)],
-    "lenience": [{"lenience": share} for share in SHARES],
+    # .125: just below the ratio of the two wordings in the uniform world
+    "lenience": [{"lenience": share} for share in (0.3, 0.125, *SHARES[1:])],
     # delta is the square root of epsilon, as in Medusa's code
     "typical": [{"epsilon": e, "delta": round(math.sqrt(e), 4)} for e in (0.3, 0.09, 0.03, 0.01, 0.003, 0.001, 0.0003)],
     "kl": [
