@@ -128,7 +128,7 @@ def figure(result: dict):
     rated = [row for row in result["rows"] if row["method"] == "csd-rate"]
     worst = min(rated, key=lambda row: row["accuracy_change"])
     fig.suptitle(
-        f"The worse the draft, the more pairs lie between: csd-rate at its worst {100 * worst['accuracy_change']:+.1f} "
+        f"csd-rate with ever worse drafts: at its worst {100 * worst['accuracy_change']:+.1f} "
         f"points (noise {worst['noise']:g}, rate {worst['settings']['rate']:g})",
         fontweight="bold", fontsize=12,
     )  # fmt: skip

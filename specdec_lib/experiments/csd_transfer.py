@@ -59,7 +59,7 @@ def figure(result: dict):
     own, other = np.diag(ratios[:n]).mean(), ratios[:n][~np.eye(n, dtype=bool)].mean()
     fig, axes = plt.subplots(1, 2, figsize=(11.5, 5), layout="constrained")
     fig.suptitle(
-        f"Of greedy speculation's tokens csd keeps {own:.2f} times as many with a memory of the same family,\n"
+        f"csd keeps {own:.2f} times greedy speculation's tokens with a memory of the same family,\n"
         f"{other:.2f} times with another's (means; memories of {result['texts']} problems)",
         fontweight="bold",
     )

@@ -124,6 +124,6 @@ def figure(result: dict):
             right.axhline(result["plain_tok_per_s"], color=COLOURS["autoregressive"], ls="--", label="plain decoding")
         best = {rule: best_length(rows, rule)["settings"]["gamma"] for rule in RULES}
         right.set(xlabel="draft length M", ylabel="predicted tokens a second", ylim=(0, None))
-        right.set_title(f"Fastest at M = {best['greedy']} (standard) and {best['judge']} (judge), predicted")
+        right.set_title(f"Predicted fastest: M = {best['greedy']} and {best['judge']} (judge)")
         right.legend(fontsize=9)
     return fig
