@@ -3,6 +3,8 @@ Follows tools/course.py and tools/pages.py.
 Leaves out the real lessons: tools/check_lessons.py runs those.
 """
 
+import base64
+import io
 import re
 import signal
 import subprocess
@@ -15,6 +17,7 @@ import nbformat
 import pages
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from PIL import Image
 
 TITLE = "# Lesson {n}\n\n12 minutes, no GPU. See [the next](02_next.ipynb) and [code](../specdec_lib/tree.py)."
 
@@ -116,6 +119,16 @@ def test_save_writes_outputs_counts_and_no_widget(folder):
     assert code[1].outputs[0].data == {"text/plain": pages.WIDGET_NOTE}
     assert set(saved.metadata) == {"kernelspec", "language_info"}
     assert not any("execution" in cell.metadata for cell in code)
+
+
+def test_a_saved_picture_has_its_size_and_a_palette(folder):
+    draw = "from PIL import Image\nImage.radial_gradient('L').convert('RGB')"
+    path = write(folder, "01_picture", draw)
+    assert run(folder, "--save") == 0
+    (cell,) = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    picture = Image.open(io.BytesIO(base64.b64decode(cell.outputs[0].data["image/png"])))
+    assert (picture.mode, picture.size) == ("P", (256, 256))
+    assert picture.convert("L").getpixel((128, 128)) < 10 < 240 < picture.convert("L").getpixel((0, 0))
 
 
 def test_a_failing_lesson_is_not_saved(folder):
