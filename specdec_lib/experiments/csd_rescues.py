@@ -8,7 +8,7 @@ from collections import Counter
 
 from specdec_lib import plots
 from specdec_lib import trace as figures
-from specdec_lib.batch import SIZE, decode_batch
+from specdec_lib.batch import decode_batch
 from specdec_lib.csd.file import owner_of
 from specdec_lib.csd.memory import CorrectionMemory
 from specdec_lib.drafters import ModelDrafter
@@ -44,12 +44,9 @@ def run(lab: Lab) -> dict:
     learn, use, longest = halves(lab)
     plain = Method("greedy", {"gamma": GAMMA}, ModelDrafter(pair.draft, GAMMA), GreedyMatch())
 
-    # weights of 4 bits have a fast product on a CPU for one row alone
-    size = 1 if getattr(pair.draft.model, "is_quantized", False) else SIZE
-
     def decoded(method: Method, prompts: list) -> list[Trace]:
         watched, rule = lab.watch(method.label, prompts), Metered(method.verifier)
-        return decode_batch(pair.target, watched, longest, method.drafter, rule, stops=pair.stops, size=size)
+        return decode_batch(pair.target, watched, longest, method.drafter, rule, stops=pair.stops)
 
     memory = CorrectionMemory(owner_of(pair))
     for trace in decoded(plain, learn):
