@@ -267,11 +267,9 @@ def test_speeds_are_over_plain_decoding_with_their_intervals(capsys):
     plain = {"method": "autoregressive", "gamma": None, "tok_per_s": 50.0, "speedup": 1.0, "speedup_interval": None}
     fast = {"method": "csd", "gamma": 8, "tok_per_s": 91.0, "speedup": 1.82, "speedup_interval": [1.7, 1.95]}
     notebook.speeds({"rows": [plain | {"kept": 0.0}, fast | {"kept": 3.5}]})
-    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == [
-        "rule", "autoregressive", "csd, 8 drafts"
-    ]  # fmt: skip
-    notebook.speeds({"rows": [plain | {"kept": 0.0}, fast | {"kept": 3.5}]})
-    assert capsys.readouterr().out.splitlines()[-1].split()[3:] == ["91.00", "1.82", "1.70", "to", "1.95", "3.50"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["rule", "autoregressive", "csd, 8 drafts"]
+    assert lines[-1].split()[3:] == ["91.00", "1.82", "1.70", "to", "1.95", "3.50"]
 
 
 def test_without_a_recorded_file_the_command_that_makes_it_is_named(monkeypatch, tmp_path, capsys):

@@ -85,9 +85,10 @@ def seeds_text(results: Sequence[dict]) -> str:
     for result in results:
         for row in result["rows"][1:]:
             found.setdefault((label_of(row), row["texts"]), []).append(row)
+    lengths = [texts for _, texts in found]
     lines = []
     for (label, texts), rows in found.items():
-        if texts in (LENGTHS[0], LENGTHS[-1]):
+        if texts in (min(lengths), max(lengths)):
             changes = [100 * row["accuracy_change"] for row in rows]
             low = min(row["accuracy_change_interval"][0] for row in rows)
             least = min(row["kept_ratio"] for row in rows)

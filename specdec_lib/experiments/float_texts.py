@@ -5,19 +5,12 @@ is rounding, not the method. So every method decodes the prompts with the target
 Left out: methods above temperature 0 (their laws are tested exactly), and Hugging Face's.
 """
 
-import copy
-from dataclasses import replace
-
-import torch
-
 from specdec_lib import plots
 from specdec_lib.colours import COLOURS
 from specdec_lib.decode import decode
 from specdec_lib.experiments.base import Lab, table
-from specdec_lib.experiments.recording import POCKET_TOKENS, texts_of
+from specdec_lib.experiments.recording import POCKET_TOKENS, in_float32, texts_of
 from specdec_lib.methods import build_method
-from specdec_lib.model import CausalLM
-from specdec_lib.zoo import Pair
 
 WHAT = "in float32: is what is drafted without a model plain greedy decoding's, text by text?"
 PROBLEMS = 60
@@ -63,40 +56,41 @@ def run(lab: Lab) -> dict:
     return {"rows": rows}
 
 
-def in_float32(pair: Pair) -> Pair:
-    """The pair with its target's weights in float32. ValueError where they are quantised."""
-    if getattr(pair.target.model, "is_quantized", False):
-        raise ValueError(f"{pair.name}'s target is quantised: its weights cannot be had in float32")
-    if pair.target.model.dtype == torch.float32:
-        return pair
-    return replace(pair, target=CausalLM(copy.deepcopy(pair.target.model).float(), pair.target.vocab_size))
+def by_method(result: dict) -> dict[str, list[dict]]:
+    """The rows of each method but plain decoding, kind by kind."""
+    names = dict.fromkeys(row["method"] for row in result["rows"] if row["method"] != PLAIN)
+    return {name: [row for row in result["rows"] if row["method"] == name] for name in names}
+
+
+def together(rows: list[dict]) -> tuple[int, int]:
+    """(texts that are equal, texts compared)."""
+    return sum(row["equal"] for row in rows), sum(row["of"] for row in rows)
 
 
 def text(result: dict) -> str:
-    rows = [row for row in result["rows"] if row["method"] != PLAIN]
-    groups = list(dict.fromkeys(row["group"] for row in rows))
-    by = {(row["method"], row["group"]): row for row in rows}
-    lines = []
-    for name in dict.fromkeys(row["method"] for row in rows):
-        mine = [by[name, group] for group in groups]
-        equal, of = (sum(row[key] for row in mine) for key in ("equal", "of"))
-        lines.append((name, *(f"{row['equal']} of {row['of']}" for row in mine), f"{equal} of {of}"))
+    methods = by_method(result)
+    groups = [row["group"] for row in result["rows"] if row["method"] == PLAIN]
+    lines = [
+        (name, *("{} of {}".format(*together(part)) for part in (*([row] for row in rows), rows)))
+        for name, rows in methods.items()
+    ]
     shown = [table(("texts equal to plain decoding's", *groups, "all"), lines)]
-    shown += [f"NOT equal: {row['method']}, prompts {row['different']}" for row in rows if row["different"]]
+    shown += [
+        f"NOT equal: {name}, prompts {row['different']}"
+        for name in methods
+        for row in methods[name]
+        if row["different"]
+    ]
     return "\n".join(shown)
 
 
 def figure(result: dict):
     """A bar a method: its texts that are equal, of those compared (the line)."""
-    counts: dict[str, list[int]] = {}
-    for row in result["rows"]:
-        if row["method"] != PLAIN:
-            equal, of = counts.get(row["method"], (0, 0))
-            counts[row["method"]] = [equal + row["equal"], of + row["of"]]
-    of = max(of for _, of in counts.values())
-    same = min(equal for equal, _ in counts.values())
-    fig, ax = plots.figure(f"In float32 at least {same} of {of} texts are plain decoding's", "", "texts", (7, 3.6))
-    bars = ax.bar(list(counts), [equal for equal, _ in counts.values()], color=[COLOURS[name] for name in counts])
+    counts = {name: together(rows) for name, rows in by_method(result).items()}
+    equal, of = [equal for equal, _ in counts.values()], max(of for _, of in counts.values())
+    title = f"In float32 at least {min(equal)} of {of} texts are plain decoding's"
+    fig, ax = plots.figure(title, "", "texts", (7, 3.6))
+    bars = ax.bar(list(counts), equal, color=[COLOURS[name] for name in counts])
     ax.bar_label(bars)
     ax.axhline(of, color="black", ls="--")
     ax.set(ylim=(0, 1.15 * of))

@@ -9,7 +9,7 @@ Left out: times (a table T(k) gives those) and temperatures above 0.
 import copy
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -53,9 +53,7 @@ def record(pair: Pair, tasks: Sequence[Task], max_new_tokens: int, progress: boo
 
     A text is cut where the two passes differ in the argmax: there two tokens are tied but for rounding.
     """
-    target = pair.target
-    if target.model.dtype != torch.float32:
-        target = CausalLM(copy.deepcopy(target.model).float(), target.vocab_size)
+    target = in_float32(pair).target
     prompts = [pair.prompt(task.prompt) for task in tasks]
     with tqdm(total=2 * len(tasks), desc=f"recording {pair.name}", unit="text", disable=not progress) as bar:
 
@@ -70,6 +68,15 @@ def record(pair: Pair, tasks: Sequence[Task], max_new_tokens: int, progress: boo
             texts.append(_rows(target, task.group, prompt, trace))
             bar.update()
     return texts
+
+
+def in_float32(pair: Pair) -> Pair:
+    """The pair with its target's weights in float32. ValueError where they are quantised."""
+    if getattr(pair.target.model, "is_quantized", False):
+        raise ValueError(f"{pair.name}'s target is quantised: its weights cannot be had in float32")
+    if pair.target.model.dtype == torch.float32:
+        return pair
+    return replace(pair, target=CausalLM(copy.deepcopy(pair.target.model).float(), pair.target.vocab_size))
 
 
 def file_of(pair: str) -> Path:
