@@ -1,4 +1,4 @@
-"""What tests share: the pocket pair, SmolLM2 where it has been fetched, and Ctrl-C in the processes that they start.
+"""What tests share: the pocket pair, SmolLM2 where it has been fetched, closed pictures, and Ctrl-C in child processes.
 
 Our own. A shell starts background commands with SIGINT ignored, and a child inherits that; a handler it does not.
 Left out: fixtures of one file, which stand there.
@@ -6,11 +6,13 @@ Left out: fixtures of one file, which stand there.
 
 import signal
 
+import matplotlib.pyplot as plt
 import pytest
 from hypothesis import settings
 
 from specdec_lib import smollm2
 
+plt.switch_backend("agg")
 settings.register_profile("course", deadline=None)  # a busy machine is no failure
 settings.load_profile("course")
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -30,3 +32,10 @@ def pair():
     from specdec_lib.zoo import load_pair
 
     return load_pair("pocket")
+
+
+@pytest.fixture(autouse=True)
+def closed_pictures():
+    """No test sees a picture that an earlier one drew."""
+    yield
+    plt.close("all")

@@ -7,7 +7,6 @@ import random
 from dataclasses import replace
 from types import SimpleNamespace
 
-import matplotlib.pyplot as plt
 import pytest
 import torch
 from test_csd import remembered
@@ -40,12 +39,6 @@ from specdec_lib.sampling import SamplingSettings
 from specdec_lib.trace import Round, Trace
 from specdec_lib.tree import DraftTree
 from specdec_lib.verifiers import Scores
-
-
-@pytest.fixture(autouse=True)
-def no_pictures_left():
-    yield
-    plt.close("all")
 
 
 @pytest.fixture

@@ -3,11 +3,6 @@ Follows Leviathan et al. 2023 (arXiv 2211.17192), theorem 3.8, and theory.py.
 Left out: the controls (test_widgets.py) and the formulas themselves (test_theory.py).
 """
 
-import matplotlib
-
-matplotlib.use("agg")
-
-import matplotlib.pyplot as plt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,4 +88,3 @@ def test_the_picture_shows_the_curve_the_formula_and_both_marks():
     assert best == [[reading.best_gamma, reading.best_speedup]]
     assert chosen == [[30, reading.speedup]]
     assert f"{reading.speedup:.2f} at gamma 30" in axes.get_title()
-    plt.close(figure)

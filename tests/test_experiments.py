@@ -8,7 +8,6 @@ import json
 import random
 from types import SimpleNamespace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -541,7 +540,6 @@ def test_a_picture_has_a_claim_axes_and_marks_and_the_table_a_line_a_row(name, t
         assert any("paper" in text for text in legends), legends
     if name == "held-out":
         assert any("paper [S]" in tick.get_text() for tick in fig.axes[0].get_xticklabels())
-    plt.close(fig)
     assert len(module.text(result).splitlines()) >= len(result["rows"]) + 1
 
 
@@ -558,7 +556,6 @@ def test_titles_say_what_was_measured():
     untimed = [row | {"predicted_tok_per_s": None} for row in results["draft-lengths"]["rows"]]
     without = {"rows": untimed, "plain_tok_per_s": None}
     assert len(draft_lengths.figure(without).axes) == 1 and "No predicted speeds" in draft_lengths.text(without)
-    plt.close("all")
 
 
 # ---- the command -----------------------------------------------------------------------------------------------

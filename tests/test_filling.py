@@ -7,10 +7,6 @@ Left out: the rule (test_csd.py), the page in a browser (ui/).
 import json
 import math
 
-import matplotlib
-
-matplotlib.use("agg")
-
 import ipywidgets
 import matplotlib.pyplot as plt
 import pytest
@@ -63,12 +59,6 @@ def make_record() -> dict:
 
 
 FILLING, TEXT = filling_of(make_record()), make_text()
-
-
-@pytest.fixture(autouse=True)
-def close():
-    yield
-    plt.close("all")
 
 
 # ---- the record ------------------------------------------------------------------------------------------------

@@ -4,11 +4,6 @@ Our own; the rules are those of LogitSpec (arXiv 2507.01449), tested in test_log
 Left out: the widget (test_widgets.py, ui/).
 """
 
-import matplotlib
-
-matplotlib.use("agg")
-
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import tiny
@@ -35,12 +30,6 @@ COPY = made([5, 6, 7, 8, 5, 6], [7, 8, 9, 4, 4, 3], [[70, 71], [9, 72], [73, 74]
 
 def word(token: int) -> str:
     return f" <{token}>"
-
-
-@pytest.fixture(autouse=True)
-def close():
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

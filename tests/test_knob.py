@@ -8,11 +8,6 @@ import json
 import math
 from dataclasses import replace
 
-import matplotlib
-
-matplotlib.use("agg")
-
-import matplotlib.pyplot as plt
 import pytest
 import torch
 
@@ -302,4 +297,3 @@ def test_the_picture_has_a_curve_a_rule_and_the_place_of_the_knob():
     for name in KNOBS:
         assert lines[name].get_color() == COLOURS[name] and len(lines[name].get_xdata()) == len(KNOBS[name][1])
     assert (list(lines["here"].get_xdata()), list(lines["here"].get_ydata())) == ([3.0], [100.0])
-    plt.close("all")

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import matplotlib
-import matplotlib.pyplot as plt
 import nbformat
 import pytest
 import torch
@@ -239,7 +238,6 @@ def test_the_picture_of_rounds_emits_as_many_tokens_below_as_above():
 def test_the_picture_of_a_cache_counts_the_positions_that_it_draws():
     without, cached = drawings.cache_picture(prompt=3, new=2).axes
     assert "7 positions" in without.get_title() and "4 computed" in cached.get_title()  # 3 + 4, and 3 + 1
-    plt.close("all")
 
 
 # Recorded results.

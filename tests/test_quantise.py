@@ -16,7 +16,7 @@ from specdec_lib.decode import decode
 from specdec_lib.drafters import ModelDrafter
 from specdec_lib.machine import import_error, package_version
 from specdec_lib.memory import size_of
-from specdec_lib.quantise import compute_dtype, dtype_name, quantisation
+from specdec_lib.quantise import compute_dtype, dtype_name, quantisation, unpacked
 from specdec_lib.zoo import parameter_bytes
 
 
@@ -78,6 +78,20 @@ def test_a_quantised_model_is_placed_while_it_loads_and_never_moved(folder, monk
 def test_the_first_layers_of_a_quantised_model_work(folder):
     draft = zoo.load_custom(folder, f"{folder}:nf4").draft.model
     assert torch.isfinite(zoo.first_layers(draft, 1)(torch.arange(9)[None]).logits).all()
+
+
+@needs_bitsandbytes
+def test_an_unpacked_model_says_the_same_and_leaves_the_packed_one(folder):
+    ids = torch.arange(9)[None]
+    for kind, unpacks in (("nf4", True), ("int8", False)):
+        model = zoo.load_custom(folder, f"{folder}:{kind}").draft.model
+        packed, open_ = parameter_bytes(model), unpacked(model)
+        assert (open_ is not model) == unpacks and parameter_bytes(model) == packed
+        assert (parameter_bytes(open_) > packed) == unpacks
+        with torch.inference_mode():
+            assert torch.equal(open_(ids).logits, model(ids).logits)
+    whole = zoo.load_custom(folder, folder).draft.model
+    assert unpacked(whole) is whole
 
 
 def test_16_bits_are_bfloat16_where_the_device_has_it_and_float16_on_a_t4(monkeypatch):

@@ -8,11 +8,6 @@ import html
 import math
 import re
 
-import matplotlib
-
-matplotlib.use("agg")
-
-import matplotlib.pyplot as plt
 import pytest
 import torch
 from matplotlib.colors import to_hex
@@ -36,12 +31,6 @@ def make_text(labels: str, rank: list[int]) -> ScoredText:
 
 
 TEXT = make_text("rrwcra", [0, 1, 2, 0, 0, 3])
-
-
-@pytest.fixture(autouse=True)
-def close():
-    yield
-    plt.close("all")
 
 
 def test_each_token_is_what_both_judges_say():

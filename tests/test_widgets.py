@@ -4,10 +4,6 @@ Our own; the laws are those of Leviathan et al. 2023 (arXiv 2211.17192), appendi
 Left out: the page in a real browser (ui/test_widgets_in_a_browser.py), the dial's numbers (test_dial.py).
 """
 
-import matplotlib
-
-matplotlib.use("agg")
-
 import ipywidgets
 import matplotlib.pyplot as plt
 import numpy as np
@@ -109,7 +105,6 @@ def test_a_round_is_drawn_with_the_fate_of_every_token():
     assert [label.get_text() for label in labels] == ["so\naccepted", "x\nrejected", "x\nnot reached"]
     assert [label.get_color() for label in labels[:2]] == [COLOURS["accepted"], COLOURS["rejected"]]
     assert axes.containers[0][2].get_alpha() < 1 == axes.containers[0][1].get_alpha()
-    plt.close(figure)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +115,6 @@ def test_rows_say_what_is_emitted_behind_the_leading_run(best, says):
     figure = views.draw_rows(list("abc"), best.split())
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert says in texts and [text for text in texts if len(text) == 1] == [*"abc", *best.split()]
-    plt.close(figure)
 
 
 def test_the_text_so_far_ends_with_the_round_shown():
