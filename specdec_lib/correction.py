@@ -80,8 +80,12 @@ def draw_gate(found: Sequence[Mismatch], taus: Sequence[float] = (0.1, 0.01, 0.0
         yticks=[1, 0], yticklabels=["right,\nrejected", "wrong,\nrejected"], ylim=(-0.5, 1.75), xlim=(None, 0.3),
     )  # fmt: skip
     right, wrong = ([m for m in found if m.right is kind] for kind in (True, False))
-    passed = [sum(m.gap >= math.log(taus[0]) for m in kind) for kind in (right, wrong)]
-    ax.set_title(f"tau {taus[0]:g} lets {passed[0]} of {len(right)} right and {passed[1]} of {len(wrong)} wrong pass")
+    said = [
+        f"tau {tau:g}: {sum(m.gap >= math.log(tau) for m in right)} right, "
+        f"{sum(m.gap >= math.log(tau) for m in wrong)} wrong"
+        for tau in taus
+    ]
+    ax.set_title(f"What passes, of {len(right)} right and {len(wrong)} wrong tokens\n{'; '.join(said)}")
     return fig
 
 

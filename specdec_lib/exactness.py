@@ -15,9 +15,9 @@ from specdec_lib.batch import decode_batch
 from specdec_lib.decode import Session
 from specdec_lib.methods import build_method
 from specdec_lib.sampling import Chance, SamplingSettings
-from specdec_lib.trace import Trace, kept, mean, rounds_of
+from specdec_lib.trace import Round, Trace, kept, mean, rounds_of
 from specdec_lib.tree import DraftTree, depths
-from specdec_lib.verifiers.base import RESCUED, Scores, Verdict, Verifier
+from specdec_lib.verifiers.base import Scores, Verdict, Verifier
 from specdec_lib.verifiers.lossless import laws_drawn_from
 
 MOST_TIMED = 10  # prompts decoded once more, without the meter, for a speed
@@ -27,8 +27,9 @@ class Metered:
     """A rule, unchanged, with its verdicts' `added` filled in. It costs time: never time a metered run.
 
     Above temperature 0: the total variation added at each node's position, in [0, 1]; exact, on chains, for rules that
-    have `rescue_set(scores, rows)` (verifiers/csd.py); a lossless rule adds 0. At temperature 0: the probability given
-    up at a rescued node, p(t*) - p(x) at temperature 1 of the raw logits, for any rule.
+    have `rescue_set(scores, rows)` (verifiers/csd.py); a lossless rule adds 0. At temperature 0, for any rule: the
+    probability given up at a kept node, and at index 0 by the token emitted behind them, p(t*) - p(x) at temperature 1
+    of the raw logits; the verdict's `best` is then the target's own argmax t*, also where the rule reads other laws.
     ValueError for a branching tree above temperature 0, and there for a lossy rule without a rescue set.
     """
 
@@ -42,9 +43,11 @@ class Metered:
 
     def verify(self, tree: DraftTree, scores: Scores, chance: Chance) -> Verdict:
         verdict = self.rule.verify(tree, scores, chance)
-        if len(tree) > 1:
-            measure = given_up if scores.greedy else self._added_variation
-            verdict.added = measure(tree, scores, verdict)
+        if len(tree) > 1 and scores.greedy:
+            verdict.best = scores.best.tolist()
+            verdict.added = given_up(tree, scores, verdict)
+        elif len(tree) > 1:
+            verdict.added = self._added_variation(tree, scores, verdict)
         return verdict
 
     def _added_variation(self, tree: DraftTree, scores: Scores, verdict: Verdict) -> list[float]:
@@ -68,30 +71,30 @@ def added_variation(rescued: torch.Tensor, target_probs: torch.Tensor, draft_pro
 
 
 def given_up(tree: DraftTree, scores: Scores, verdict: Verdict) -> list[float]:
-    """p(t*) - p(x) for each rescued node, 0 for the others."""
-    nodes = [node for node, outcome in verdict.outcomes.items() if outcome == RESCUED]
-    found = [0.0] * len(tree)
-    if nodes:
-        rows = torch.tensor([tree.parents[node] for node in nodes], device=tree.tokens.device)
-        laws = torch.softmax(scores.logits[rows].float(), dim=-1)
-        wanted, kept = scores.best[rows], tree.tokens[nodes]
-        lost = laws.gather(1, torch.stack([wanted, kept], dim=1))
-        for node, (best, own) in zip(nodes, lost.tolist(), strict=True):
-            found[node] = best - own
+    """p(t*) - p(x) for each kept node, at index 0 for the token emitted behind them, 0 for the others."""
+    nodes, found = verdict.path, [0.0] * len(tree)
+    rows = torch.tensor([*(tree.parents[node] for node in nodes), nodes[-1] if nodes else 0], device=tree.tokens.device)
+    laws = torch.softmax(scores.logits[rows].float(), dim=-1)
+    emitted = torch.cat([tree.tokens[nodes], tree.tokens.new_tensor([verdict.token])])
+    lost = laws.gather(1, torch.stack([scores.best[rows], emitted], dim=1))
+    for node, (best, own) in zip([*nodes, 0], lost.tolist(), strict=True):
+        found[node] = best - own
     return found
 
 
 def exactness(traces: Sequence[Trace]) -> dict:
-    """What a run gave away; only positions that were emitted count. None where it does not apply.
+    """What a metered run gave away; only positions that were emitted count. None where it does not apply.
 
-    changed: share of the emitted tokens that the rule kept although they were rejected (at temperature 0: that differ
-    from the target's argmax). given_up: mean of p(t*) - p(x) over those, at temperature 0, if metered. variation: mean
-    total variation added at an emitted position, above temperature 0, if metered; variation_a_text: its sum over a
-    text, mean over texts, which bounds the total variation between whole texts' laws.
+    changed: share of the emitted tokens that differ from the target's argmax; above temperature 0, and in a run that is
+    not metered, that the rule kept although they were rejected. given_up: mean of p(t*) - p(x) over those, at
+    temperature 0, if metered. variation: mean total variation added at an emitted position, above temperature 0, if
+    metered; variation_a_text: its sum over a text, mean over texts, which bounds the total variation between whole
+    texts' laws.
     """
-    kinds = [kind for r in rounds_of(traces) for kind in r.kinds]
     greedy, sampled = ([t for t in traces if (t.settings["temperature"] > 0) is warm] for warm in (False, True))
-    lost = [r.added[n] for r in rounds_of(greedy) if r.added for n in r.path if r.outcomes[n] == RESCUED]
+    changed = [change for r in rounds_of(greedy) for change in changes(r)]
+    changed += [(kind == "rescued", None) for r in rounds_of(sampled) for kind in r.kinds]
+    lost = [given for differs, given in changed if differs and given is not None]
     sums, positions = [], 0
     for trace in sampled:
         if any(r.proposed and not r.added for r in trace.rounds):
@@ -99,11 +102,22 @@ def exactness(traces: Sequence[Trace]) -> dict:
         sums.append(sum(sum(r.added[n] for n in emitted_nodes(r)) for r in trace.rounds))
         positions += len(trace.ids)
     return {
-        "changed": mean(kind == "rescued" for kind in kinds),
+        "changed": mean(differs for differs, _ in changed),
         "given_up": mean(lost),
         "variation": sum(sums) / positions if positions else None,
         "variation_a_text": mean(sums),
     }
+
+
+def changes(r: Round) -> list[tuple[bool, float | None]]:
+    """For each token that a round at temperature 0 emitted: does it differ from the target's argmax, and what was given
+    up. Without the meter it is told from what was rescued, and nothing is known of what was given up.
+    """
+    if not r.added:
+        return [(kind == "rescued", None) for kind in r.kinds]
+    nodes = [*r.path, 0][: len(r.emitted)]  # index 0: the token behind the path, unless the round was cut before
+    rows = [r.parents[node] if node else (r.path[-1] if r.path else 0) for node in nodes]
+    return [(x != r.best[row], r.added[node]) for x, row, node in zip(r.emitted, rows, nodes, strict=True)]
 
 
 def emitted_nodes(r) -> list[int]:
@@ -131,14 +145,15 @@ def measure(
                 yield prompt
                 bar.update()
 
-        for method in built:
+        for name, method in zip(methods, built, strict=True):
             bar.set_postfix_str(method.name)
             drafter, rule = method.drafter, method.verifier
             meter = Metered(rule)
             traces = decode_batch(
                 pair.target, watched(prompts), max_new_tokens, drafter, meter, settings, pair.stops, seed
             )
-            session = Session(pair.target, drafter, rule, settings, pair.stops, seed=seed)
+            again = build_method(name, pair)  # the metered pass may have taught the rule or the drafter
+            session = Session(pair.target, again.drafter, again.verifier, settings, pair.stops, seed=seed)
             timed = [session.start(prompt).run(max_new_tokens) for prompt in watched(few)]
             rows.append(
                 {

@@ -105,7 +105,7 @@ def step_line(step: Step) -> str:
     hit = retrieved(step)
     found = f"the last {hit[0]} stood before" if hit else "nothing retrieved"
     right = step.ranks.get(step.ahead[0])
-    rank = "no guesses here" if not step.ranks else "not among the guesses" if right is None else f"guess #{right}"
+    rank = "no guesses tried" if not step.ranks else "not among the guesses" if right is None else f"guess #{right}"
     return (
         f"after {step.at} tokens: {found}; {step.round.proposed} proposed, {len(step.round.path)} accepted, "
         f"{len(step.round.emitted)} emitted; the right next token: {rank}"

@@ -12,18 +12,24 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from specdec_lib.colours import COLOURS
+from specdec_lib.judge.train import is_digit
 from specdec_lib.plots import figure
 from specdec_lib.pocket.checker import AFTER, WRONG
 from specdec_lib.scored import ScoredText
 
 GAMMA = 8
-# rule: (its knob, values from the strictest to the laxest); every first value but typical's is the standard rule
+# rule: (its knob, values from the strictest to the laxest); every first value but typical's is the standard rule.
+# words is no rival but a control: what is no digit passes, whatever the models make of it.
 KNOBS = {
     "judge": ("delta", (1.0, 0.999, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.0)),
     "topk": ("k", (1, 2, 3, 4, 5, 8, 10, 20, 50)),
     "lenience": ("lenience", (1.0, 0.5, 0.3, 0.125, 0.1, 0.05, 0.03, 0.01, 0.005, 0.003, 0.001, 0.0003, 0.0001)),
     "typical": ("epsilon", (0.3, 0.2, 0.09, 0.05, 0.03, 0.01, 0.005, 0.003, 0.001, 0.0003, 0.0001)),
+    "fly": ("entropy", (math.inf, 1.5, 1.2, 1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05, 0.0)),
+    "words": ("words", (0, 1)),
 }
+SHADES = COLOURS | {"words": COLOURS["autoregressive"]}
+FLY_WINDOW = 6
 TYPICAL_SCALE = 0.3  # Medusa's second constant
 
 
@@ -31,7 +37,9 @@ def accepts(text: ScoredText, rule: str, knob: float) -> list[bool]:
     """Which tokens of a text the rule would accept at temperature 0, each in its own place.
 
     judge: the argmax, or score > delta. topk: rank < k. lenience: p(x) >= l max p. typical: the argmax, or
-    p(x) > min(epsilon, 0.3 exp(-entropy)). ValueError for another rule.
+    p(x) > min(epsilon, 0.3 exp(-entropy)). fly: the argmax, or entropy >= knob and the next 6 tokens are there and
+    argmaxes; the knob is in nats, the paper's threshold times log of the vocabulary's size. words: the argmax, or, at
+    1, what is no digit. ValueError for another rule.
     """
     if rule == "judge":
         passes = [score_above(logit, knob) for logit in text.judge]
@@ -43,6 +51,11 @@ def accepts(text: ScoredText, rule: str, knob: float) -> list[bool]:
     elif rule == "typical":
         bars = [min(knob, TYPICAL_SCALE * math.exp(-entropy)) for entropy in text.entropy]
         passes = [math.exp(own) > bar for own, bar in zip(text.log_prob, bars, strict=True)]
+    elif rule == "fly":
+        agree = [leading_run([rank == 0 for rank in text.rank[i + 1 :]]) for i in range(len(text.rank))]
+        passes = [h >= knob and run >= FLY_WINDOW for h, run in zip(text.entropy, agree, strict=True)]
+    elif rule == "words":
+        passes = [knob == 1 and not is_digit(token) for token in text.tokens]
     else:
         raise ValueError(f"unknown rule {rule!r}; choose one of {', '.join(KNOBS)}")
     return [rank == 0 or passed for rank, passed in zip(text.rank, passes, strict=True)]
@@ -60,14 +73,18 @@ def leading_run(accepted: Sequence[bool]) -> int:
     return next((i for i, yes in enumerate(accepted) if not yes), len(accepted))
 
 
-def kept_by_round(accepted: Sequence[bool], gamma: int) -> list[int]:
+def kept_by_round(accepted: Sequence[bool], gamma: int, looks: Sequence[int] | None = None) -> list[int]:
     """Kept tokens of each round, if every round's draft were the next gamma tokens of this very text.
 
-    After the kept run one token is the target's own; the next round begins behind its place.
+    After the kept run one token is the target's own; the next round begins behind its place. looks: how many tokens of
+    its own round each token needs behind it to be accepted; 0 unless given.
     """
     rounds, at = [], 0
+    looks = looks or [0] * len(accepted)
     while at < len(accepted):
-        rounds.append(leading_run(accepted[at : at + gamma]))
+        end = at + gamma
+        inside = [yes and i + looks[i] < end for i, yes in enumerate(accepted[at:end], start=at)]
+        rounds.append(leading_run(inside))
         at += rounds[-1] + 1
     return rounds
 
@@ -100,7 +117,8 @@ def read_knob(texts: Sequence[ScoredText], rule: str, knob: float, gamma: int = 
     for text in texts:
         accepted, wrong = accepts(text, rule, knob), text.first_wrong
         runs.append(leading_run(accepted))
-        rounds += kept_by_round(accepted if wrong is None else accepted[: wrong + 1], gamma)
+        looks = [FLY_WINDOW if rule == "fly" and rank else 0 for rank in text.rank]
+        rounds += kept_by_round(accepted if wrong is None else accepted[: wrong + 1], gamma, looks)
         if wrong is not None:
             in_run += runs[-1] > wrong
             accepted_wrong += accepted[wrong]
@@ -141,7 +159,7 @@ def draw_knob(readings: Mapping[str, Mapping[float, KnobReading]], rule: str, kn
     for name, curve in readings.items():
         ax.plot(
             [r.kept_round for r in curve.values()], [100 * r.wrong_accepted for r in curve.values()], "o-",
-            color=COLOURS[name], label=name, markersize=4, linewidth=3 if name == rule else 1.5,
+            color=SHADES[name], label=name, markersize=4, linewidth=3 if name == rule else 1.5,
         )  # fmt: skip
     ax.plot(here.kept_round, 100 * here.wrong_accepted, "D", color="black", markersize=11, label="here", zorder=5)
     ax.axhline(100 * here.wrong, color=COLOURS["autoregressive"], linestyle=":", label="texts with a wrong token")

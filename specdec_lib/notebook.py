@@ -104,11 +104,16 @@ def recorded(name: str, command: str, folder: str = "bench") -> dict | None:
 
 
 def experiment(name: str, pair: str = "pocket") -> dict | None:
-    """The recorded result of one of the course's experiments, and its table; None, and what makes it, without one."""
+    """The recorded result of one of the course's experiments: prints the command that made it, and its table.
+
+    None, and what makes it, without one.
+    """
     from specdec_lib.experiments import find
 
     results = recorded(f"{name}-{pair}", f"specdec experiment {name} --pair {pair}", "experiments")
     if results is not None:
+        n, seed = results["provenance"]["arguments"]["n"], results["provenance"]["seed"]
+        print(f"made by: specdec experiment {name} --pair {pair} --n {n} --seed {seed}\n")
         print(find(name).text(results))
     return results
 

@@ -7,13 +7,14 @@ Left out: training a head (judge/), the slider (knob.py).
 import html
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
 
 from specdec_lib.colours import COLOURS
-from specdec_lib.plots import figure
+from specdec_lib.judge.train import is_digit
 from specdec_lib.pocket.checker import AFTER, WRONG
 from specdec_lib.scored import ScoredText
 
@@ -117,22 +118,38 @@ def draw_reaction(components: torch.Tensor, logits: torch.Tensor, right: torch.T
     return fig
 
 
-def draw_along(tokens: Sequence[str], scores: Mapping[str, Sequence[float]], planted: int, delta: float) -> Figure:
-    """Scores of one text, token by token, from several versions of it. planted: where the versions part.
+@dataclass(frozen=True)
+class Along:
+    """A text in at most two versions.
 
-    tokens: the labels of the axis; scores: {version: one a token}, at most two versions.
+    tokens: the labels of the axis; scores: {version: one a token}; planted: where the versions part.
     """
-    fig, ax = figure("One text, with and without a planted error", "", "score: sigmoid(w.e + b)", (11, 4))
+
+    title: str
+    tokens: Sequence[str]
+    scores: Mapping[str, Sequence[float]]
+    planted: int
+
+
+def draw_along(texts: Sequence[Along], delta: float) -> Figure:
+    """Scores of texts, token by token, a panel a text."""
+    fig, axes = plt.subplots(1, len(texts), figsize=(13, 4.2), layout="constrained", sharey=True, squeeze=False)
+    for ax, text in zip(axes[0], texts, strict=True):
+        _draw_one_along(ax, text, delta)
+    axes[0][0].set_ylabel("score: sigmoid(w.e + b)")
+    axes[0][0].legend(fontsize=10, loc="lower left")
+    return fig
+
+
+def _draw_one_along(ax, text: Along, delta: float) -> None:
     for (name, values), colour, mark in zip(
-        scores.items(), (COLOURS["accepted"], COLOURS["rejected"]), ("o-", "s-"), strict=False
+        text.scores.items(), (COLOURS["accepted"], COLOURS["rejected"]), ("o-", "s-"), strict=False
     ):
         ax.plot(range(len(values)), values, mark, color=colour, label=name, markersize=6)
     ax.axhline(delta, color="black", linestyle=":", label=f"delta = {delta:g}")
-    ax.axvspan(planted - 0.5, planted + 0.5, color=COLOURS["draft"], alpha=0.25)
-    ax.set(ylim=(-0.04, 1.06), xlim=(-0.6, len(tokens) - 0.4))
-    ax.set_xticks(range(len(tokens)), tokens, rotation=60, ha="right", rotation_mode="anchor", fontsize=10)
-    ax.legend(fontsize=10, loc="lower left")
-    return fig
+    ax.axvspan(text.planted - 0.5, text.planted + 0.5, color=COLOURS["draft"], alpha=0.25)
+    ax.set(ylim=(-0.04, 1.06), xlim=(-0.6, len(text.tokens) - 0.4), title=text.title)
+    ax.set_xticks(range(len(text.tokens)), text.tokens, rotation=60, ha="right", rotation_mode="anchor", fontsize=10)
 
 
 def share_table(texts: Sequence[ScoredText]) -> list[dict]:
@@ -142,23 +159,26 @@ def share_table(texts: Sequence[ScoredText]) -> list[dict]:
     return [{"a token of the draft is": kind, "times": kinds.count(kind)} for kind in words]
 
 
-def rejected_tokens(texts: Sequence[ScoredText]) -> tuple[list[float], list[float], list[bool]]:
-    """The tokens up to the first error that exact match rejects: log10 of p(x) / max p, the head's logit, right."""
-    gaps, logits, right = [], [], []
+def rejected_tokens(texts: Sequence[ScoredText]) -> tuple[list[float], list[float], list[bool], list[bool]]:
+    """The tokens up to the first error that exact match rejects: log10 of p(x) / max p, the head's logit, whether it is
+    no digit, and whether it is right.
+    """
+    gaps, logits, words, right = [], [], [], []
     for text in texts:
         for i, kind in enumerate(alignment(text)):
             if kind in (OTHER_WORDS, WRONG_REJECTED):
                 gaps.append((text.log_prob[i] - text.log_max[i]) / math.log(10))
                 logits.append(text.judge[i])
+                words.append(not is_digit(text.tokens[i]))
                 right.append(kind == OTHER_WORDS)
-    return gaps, logits, right
+    return gaps, logits, words, right
 
 
 def draw_two_rulers(texts: Sequence[ScoredText]) -> Figure:
     """The tokens that exact match rejects, right and wrong ones, on two scales: p(x) / max p, and the head's logit."""
     fig, axes = plt.subplots(1, 2, figsize=(11, 3.2), layout="constrained", sharey=True)
-    *rulers, right = rejected_tokens(texts)
-    for ax, values in zip(axes, rulers, strict=True):
+    gaps, logits, _, right = rejected_tokens(texts)
+    for ax, values in zip(axes, (gaps, logits), strict=True):
         for height, (wanted, colour) in enumerate(((True, "accepted"), (False, "rejected"))):
             x = [value for value, is_right in zip(values, right, strict=True) if is_right == wanted]
             spread = [height + 0.3 * math.sin(2.4 * i) for i in range(len(x))]  # so that dots do not hide others

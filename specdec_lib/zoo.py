@@ -42,9 +42,10 @@ REMEMBERED_SUM_BYTES = 2**31  # larger weights are told apart by name, size and 
 class Pair:
     """A target and a draft that share a vocabulary, ready to decode with.
 
-    checksums: for target and draft, sha256 of the weights, or what stands for it. dtypes: what each is computed in
-    and quantised to; note: what else to say beside a figure. Weights are shared by all pairs of one process: copy a
-    model (copy.deepcopy) before changing it.
+    checksums: for target and draft, sha256 of the stored weights, or what stands for it. forms: what was made of
+    those, "nf4", "int8" or "layers=4"; a whole model as it is stored has none. dtypes: what each is computed in and
+    quantised to; note: what else to say beside a figure. Weights are shared by all pairs of one process: copy a model
+    (copy.deepcopy) before changing it.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Pair:
     checksums: dict[str, str]
     dtypes: dict[str, str] = field(default_factory=dict)
     note: str = ""
+    forms: dict[str, str] = field(default_factory=dict)
 
     def compile_draft(self) -> None:
         """From now on the draft's steps go through torch.compile. ValueError where that cannot be done (CausalLM)."""
@@ -209,7 +211,13 @@ def _pair(name: str, target: ModelSpec, draft: ModelSpec, device: str, tokens: i
         checksums={"target": wanted[0].checksum, "draft": wanted[1].checksum},
         dtypes={role: dtype_name(w.dtype, w.quantise) for role, w in zip(("target", "draft"), wanted, strict=True)},
         note="; ".join(dict.fromkeys(s.note for s in specs if s.note)),
+        forms={role: form for role, s in zip(("target", "draft"), specs, strict=True) if (form := form_of(s))},
     )
+
+
+def form_of(spec: ModelSpec) -> str:
+    """What is made of the stored weights: "nf4", "layers=4", both, or "" for the whole model as it is."""
+    return ",".join(filter(None, (spec.quantise, spec.layers and f"layers={spec.layers}")))
 
 
 def _check_fit(specs: tuple[ModelSpec, ...], wanted: list[_Wanted], tokens: int) -> None:

@@ -7,18 +7,19 @@ import itertools
 import math
 
 import pytest
-import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws import SAMPLED, TOLERANCE, FixedTree, law_error, near, plain_law, round_error, whole_text
+from retrieval import kept_beside_plain, plain_texts
 
+from specdec_lib.datastore import Datastore, write
 from specdec_lib.decode import Session, decode
-from specdec_lib.drafters import ModelDrafter
+from specdec_lib.drafters import ModelDrafter, PromptLookup, Rest, SuffixDrafter, TokenRecycling
 from specdec_lib.drafters.costing import Basket, CostAware, Odds, PriceList, buy, learn
 from specdec_lib.drafters.logitspec import LogitSpec
 from specdec_lib.drafters.logitspec_cost import COPY, FOLLOWED, GUESS, PRIORS, LogitSpecCost
-from specdec_lib.model import CausalLM, TableModel
+from specdec_lib.model import TableModel
 from specdec_lib.tree import DraftTree
 
 FLAT = {1: 1.0, 64: 1.0}
@@ -225,24 +226,68 @@ def test_a_matchs_length_is_that_of_a_scan(text, path):
 # ---- exact -----------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A datastore of the tiny model's own texts, and of some over three tokens."""
+    file = tmp_path_factory.mktemp("stores") / "t.store"
+    write(file, [*plain_texts(), [0, 1, 0, 2, 0, 1, 1, 0, 2, 0, 2]], "abc")
+    return Datastore(file, "abc")
+
+
+INNER = {
+    "pld": lambda store, keep: PromptLookup(),
+    "rest": lambda store, keep: Rest(store),
+    "suffix": lambda store, keep: SuffixDrafter(keep),
+    "recycling": lambda store, keep: TokenRecycling(keep),
+    "logitspec": lambda store, keep: LogitSpec(),
+}
+
+
+def wrapped(name, store, times, keep=False):
+    return CostAware(INNER[name](store, keep), times)
+
+
 @pytest.mark.parametrize("times", [FLAT, SMOLLM2], ids=["flat", "smollm2"])
-@pytest.mark.parametrize("make", [LogitSpecCost, lambda times: CostAware(LogitSpec(), times)], ids=["own", "wrapped"])
-def test_texts_equal_plain_greedy_decoding_on_a_real_model(times, make):
-    target = CausalLM(tiny.llama())
-    kept = 0
-    for prompt in tiny.prompts(2):
-        trace = decode(target, prompt, 40, make(times))
-        assert trace.ids == tiny.generated(target.model, prompt, 40)
-        kept += sum(len(r.path) for r in trace.rounds)
-    assert kept > 0
+@pytest.mark.parametrize("name", [*INNER, "own"])
+def test_texts_equal_plain_greedy_decoding_on_a_real_model(times, name, store):
+    make = (lambda: LogitSpecCost(times)) if name == "own" else lambda: wrapped(name, store, times)
+    assert kept_beside_plain(make) > 0
 
 
-@pytest.mark.parametrize("make", [LogitSpecCost, lambda times: CostAware(LogitSpec(), times)], ids=["own", "wrapped"])
-def test_laws_are_exact_over_every_outcome_of_a_round_and_of_a_text(make):
+@pytest.mark.parametrize("name", [*INNER, "own"])
+def test_laws_are_exact_over_every_outcome_of_a_round_and_of_a_text(name, store):
     target, prompt = TableModel.random(3, 5), (0, 1, 0, 2, 0)
-    assert round_error(target, make(FLAT), 3, prompt=prompt, reaches=(1, 2)) < TOLERANCE
-    emitted = whole_text(target, make(FLAT), 3, prompt=prompt)
+    make = (lambda: LogitSpecCost(FLAT)) if name == "own" else lambda: wrapped(name, store, FLAT)
+    reaches = () if name == "recycling" else (1, 2)  # it has scored no row yet, and proposes nothing
+    assert round_error(target, make(), 3, prompt=prompt, reaches=reaches) < TOLERANCE
+    emitted = whole_text(target, make(), 3, prompt=prompt)
     assert law_error(emitted, plain_law(target), prompt, 3) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", INNER)
+def test_a_wrapped_drafter_leaves_nothing_behind_unless_asked_and_says_what(name, store):
+    target, prompt = TableModel.random(6, 3, spread=3.0), [1, 2, 3] * 4
+    alone = decode(target, prompt, 30, wrapped(name, store, SMOLLM2))
+    for keep in (False, True):
+        drafter = wrapped(name, store, SMOLLM2, keep)
+        learns = keep and name in ("suffix", "recycling")
+        decode(target, [3, 2, 1, 3], 20, drafter)
+        again = decode(target, prompt, 30, drafter)
+        assert again.ids == alone.ids and drafter.learns == learns
+        if not learns:
+            assert [r.tokens for r in again.rounds] == [r.tokens for r in alone.rounds]
+        said = {"rest": "a datastore", "suffix": "earlier text", "recycling": "earlier text"}
+        expected = said[name] if learns or name == "rest" else None
+        memory = again.settings.get("memory")
+        assert memory == drafter.memory and (expected in memory if expected else memory is None)
+
+
+def test_a_wrapped_drafters_memory_stands_beside_the_odds_that_are_kept(store):
+    drafter = CostAware(SuffixDrafter(keep=True), FLAT, keep=True)
+    for _ in range(2):
+        decode(TableModel.random(6, 3, spread=3.0), [1, 2, 3] * 4, 20, drafter)
+    odds, texts = drafter.memory.split("; ")
+    assert odds.startswith("odds of") and texts.endswith("1 earlier texts")
 
 
 @pytest.mark.parametrize(

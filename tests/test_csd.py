@@ -10,6 +10,7 @@ import torch
 from laws import SAMPLED, FixedTree
 from test_batch import DRAFT, TARGET, prompts
 from tiny import VOCAB
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from specdec_lib.batch import decode_batch
 from specdec_lib.csd.memory import CorrectionMemory
@@ -246,6 +247,73 @@ def test_rate_0_is_the_count_alone_and_a_rate_asks_for_more(made):
     assert verdict(CSDRate(memory, 3, 0, rate=0.3), tree, rows).path == []
 
 
+# ---- what it costs ---------------------------------------------------------------------------------------------
+
+
+class Large(TorchDispatchMode):
+    """How many tensors of a vocabulary or more were made, views left out."""
+
+    def __init__(self, vocab):
+        super().__init__()
+        self.vocab, self.made = vocab, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        for tensor in found if isinstance(found, list | tuple) else [found]:
+            if isinstance(tensor, torch.Tensor) and tensor.numel() >= self.vocab and not function.is_view:
+                self.made += 1
+        return found
+
+
+@pytest.mark.parametrize(
+    "made", [lambda m: CSD(m, 0, 0.01), lambda m: CSDRate(m, 0, 0.01), lambda m: CSD(None, 0, 0.01)]
+)
+def test_a_greedy_verdict_takes_no_softmax_and_makes_nothing_as_large_as_the_vocabulary(made, monkeypatch):
+    """Of bfloat16 logits one float32 copy is made, by the loop's scores: the standard rule's verdict makes it, too."""
+    vocab = 5000
+    rows = torch.randn(4, vocab, generator=torch.Generator().manual_seed(1))
+    drafts = [int(rows[0].argmax()), int(rows[1].topk(2).indices[1]), 7]
+    memory = remembered({(drafts[1], int(rows[1].argmax())): 9}).freeze()
+    for owner in (torch, torch.Tensor, torch.nn.functional):
+        for name in ("softmax", "log_softmax", "logsumexp"):
+            monkeypatch.setattr(
+                owner, name, lambda *a, **k: pytest.fail("a softmax over the vocabulary"), raising=False
+            )
+    for dtype, copies in ((torch.float32, 0), (torch.bfloat16, 1)):
+        scores = [Scores(rows.to(dtype), GREEDY.adjuster(), lambda row: [0]) for _ in range(2)]
+        counts = []
+        for rule, known in zip((made(memory), GreedyMatch()), scores, strict=True):
+            with Large(vocab) as large:
+                found = rule.verify(DraftTree.chain([0, *drafts]), known, None)
+            counts.append(large.made)
+            assert ("rescued" in found.outcomes.values()) is not isinstance(rule, GreedyMatch)
+        assert counts == [copies, copies]
+
+
+@pytest.mark.parametrize(
+    "made, rescued",
+    [
+        (lambda m: CSD(m, 6, 0), ["right", "wrong", "slip"]),
+        (lambda m: CSDRate(m, 6, 0, rate=0.3), ["right", "wrong"]),
+        (lambda m: CSDRate(m, 6, 0, rate=0.9), []),
+        (lambda m: CSDRate(m, 6, 0.01, rate=0.3), ["right"]),
+    ],
+    ids=["count", "rate .3", "rate .9", "rate .3 and a gate"],
+)
+def test_a_pair_that_is_right_by_its_context_has_one_rate_for_all_places(made, rescued):
+    """Word 0 was turned down for 1 in 60 of 100 places, right in half of them: no rate tells these apart, a gate can.
+    The slip 2 for 3 was turned down 9 times of 300: a count passes it, a rate refuses it.
+    """
+    rule = made(remembered({(0, 1): 60, (2, 3): 9}, drafted={0: 100, 2: 300}).freeze())
+    places = {"right": (0, 1, 0.2), "wrong": (0, 1, 0.004), "slip": (2, 3, 0.03)}
+    found = []
+    for name, (x, wanted, ratio) in places.items():
+        rows = torch.full((2, 4), -9.0)
+        rows[:, wanted], rows[:, x] = 0.0, math.log(ratio)
+        found += [name] if verdict(rule, DraftTree.chain([1, x]), rows).path else []
+    assert found == rescued
+
+
 # ---- what is never rescued -------------------------------------------------------------------------------------
 
 
@@ -334,6 +402,27 @@ def test_a_frozen_memory_stays_as_it_is_and_goes_in_batches_a_learning_one_text_
         assert [t.ids for t in batched] == [t.ids for t in one_by_one]
         assert alone.memory == rule.memory and bool(memory.pairs) is not frozen
         assert {t.learning for t in batched} == {not frozen}
+
+
+def test_a_frozen_memory_makes_texts_independent_of_the_order_of_requests_a_learning_one_does_not():
+    """A taught memory: frozen, each request gets the same rounds in any order; learning, not, and the traces say so."""
+    lm, drafter, texts = CausalLM(TARGET), ModelDrafter(CausalLM(DRAFT), 3), prompts(6, longest=6)
+    taught = CorrectionMemory()
+    for text in texts:
+        taught.teach_trace(decode(lm, text, 14, drafter))
+    assert max(sum(counts) for counts in taught.pairs.values()) > 1
+
+    def answers(memory, order):
+        rule = CSD(memory, 1, 0)
+        traces = {i: decode(lm, texts[i], 14, drafter, rule) for i in order}
+        assert {trace.learning for trace in traces.values()} == {rule.learns}
+        return {i: [(r.emitted, r.path, r.outcomes) for r in trace.rounds] for i, trace in traces.items()}
+
+    there, back = range(6), (3, 5, 0, 4, 2, 1)
+    frozen = answers(taught.snapshot().freeze(), there)
+    assert frozen == answers(taught.snapshot().freeze(), back)
+    assert any("rescued" in outcomes.values() for rounds in frozen.values() for *_, outcomes in rounds)
+    assert answers(taught.snapshot(), there) != answers(taught.snapshot(), back)
 
 
 def test_what_a_text_teaches_is_the_same_from_its_trace():

@@ -3,6 +3,7 @@ Follows specdec_lib/experiments/: memories, calibration and csd_*.
 Left out: the rules (test_csd.py), and what is measured on real problems (data/experiments/).
 """
 
+import copy
 import random
 from dataclasses import replace
 from types import SimpleNamespace
@@ -56,7 +57,7 @@ def lab(pair, monkeypatch, tmp_path):
         return {
             "method": name, "settings": knobs, "kept": kept, "kept_interval": [kept - 0.1, kept + 0.1],
             "accuracy": 0.5, "accuracy_interval": [0.4, 0.6], "any_wrong": 0.5,
-            "right": ("10" * len(tasks))[: len(tasks)],
+            "right": ("10" * len(tasks))[: len(tasks)], "n": len(tasks),
         }  # fmt: skip
 
     monkeypatch.setattr(Lab, "measure", measure)
@@ -88,19 +89,19 @@ def test_a_row_a_length_and_rule_each_with_a_frozen_memory_of_that_length(lab):
     plain, *rows = result["rows"]
     assert plain["method"] == "greedy"
     assert [(row["method"], row["texts"]) for row in rows] == [
-        (name, length) for length in (1, 2) for name in ("csd", "csd", "csd", "csd-rate")
+        (name, length) for length in (1, 2) for name in ("csd", "csd", "csd", "csd", "csd-rate")
     ]
     for (method, key), row in zip(asked[1:], rows, strict=True):
         assert method.verifier.memory.texts == row["texts"] and method.verifier.memory.frozen
         assert key == f"after {row['texts']}" and row["kept_ratio"] == row["kept"] / 2
         assert method.verifier.never and row["trusted"] <= row["pairs"]
-    assert [row["settings"]["tau"] for row in rows[:3]] == [0.1, 0.01, 0.001]
+    assert [row["settings"]["tau"] for row in rows[:4]] == [0.1, 0.01, 0.001, 0.0]
     assert "after" not in calibration.text(result) and "csd-rate" in calibration.text(result)
     assert [claim["holds"] for claim in result["claims"]] == [False, True]
     kept, accuracy = calibration.figure(result).axes
-    assert len(kept.containers) == len(accuracy.containers) == 4
+    assert len(kept.containers) == len(accuracy.containers) == 5
     assert list(kept.containers[0][0].get_xdata()) == [1, 2]
-    assert list(kept.containers[3][0].get_ydata()) == [row["kept"] for row in rows if row["method"] == "csd-rate"]
+    assert list(kept.containers[4][0].get_ydata()) == [row["kept"] for row in rows if row["method"] == "csd-rate"]
 
 
 def test_the_claims_on_lengths_are_about_the_worst_one():
@@ -154,14 +155,16 @@ def test_the_ablation_takes_one_lambda_and_one_tau_for_all_but_csd_rate(monkeypa
     assert [knobs.get("tau") for _, knobs in asked] == [None, None, 0.003, 0.003, 0.01]
 
 
-def ablation_row(method, kept, accuracy, change, width=0.001):
+def ablation_row(method, kept, accuracy, change, width=0.001, right=None):
+    """right: of 1000 problems, so many from the first; else as many as the accuracy says."""
     intervals = {
         "kept_interval": (kept - 0.1, kept + 0.1), "accuracy_interval": (accuracy - 0.01, accuracy + 0.01),
         "accuracy_change_interval": (change - width, change + width),
     }  # fmt: skip
     return {
         "method": method, "settings": {"gamma": 8}, "kept": kept, "accuracy": accuracy, "any_wrong": 0.1,
-        "kept_ratio": kept / 2, "accuracy_change": change, **intervals,
+        "kept_ratio": kept / 2, "accuracy_change": change, "n": 1000,
+        "right": right or "1" * round(1000 * accuracy) + "0" * (1000 - round(1000 * accuracy)), **intervals,
     }  # fmt: skip
 
 
@@ -182,6 +185,12 @@ def test_the_ablations_claims_are_read_off_the_rows():
     assert "rate, own knobs" in shown and shown.count("FAILS") == 2 and shown.count("for sure") == 4
     (axes,) = csd_ablation.figure(result).axes
     assert [c[0].get_xdata()[0] for c in axes.containers] == [2.0, 6.0, 3.0, 4.0, 4.9]
+    few = "1" * 963 + "0" * 37  # two fewer than both parts, all of the others the same: not told apart from none
+    near = csd_ablation.claims([rows[0], ablation_row("csd-memory", 6.0, 0.963, -0.007, right=few), *rows[2:]])
+    assert (round(near[-2]["figure"], 2), near[-2]["holds"], near[-2]["sure"]) == (-0.2, True, False)
+    apart = "1" * 955 + "0" * 45  # ten fewer: one interval of a share alone would hide it
+    sure = csd_ablation.claims([rows[0], ablation_row("csd-memory", 6.0, 0.955, -0.015, right=apart), *rows[2:]])
+    assert (round(sure[-2]["figure"], 2), sure[-2]["sure"]) == (-1.0, True)
     even = csd_ablation.claims([*rows[:2], ablation_row("csd-gate", 4.0, 0.965, 0.0), *rows[3:]])
     assert (even[-1]["holds"], even[-1]["sure"]) == (False, False)
 
@@ -290,7 +299,10 @@ def test_a_row_a_remedy_and_length(lab, monkeypatch):
     ]
     assert [m.verifier.memory.texts for m, _ in asked[1:]] == [1] * 4 + [2] * 4
     assert len({key for _, key in asked[1:]}) == 8
-    assert csd_remedies.text(result).count("count that grows") == 2
+    assert csd_remedies.text(result).count("count that grows") == 3
+    kept = {row["remedy"]: row["kept"] for row in result["rows"][1:] if row["texts"] == 2}
+    said = f"after 2, count that grows keeps {kept['count that grows'] / kept['count and rate']:.2f} times what"
+    assert csd_remedies.text(result).splitlines()[-1].startswith(said)
     assert len(csd_remedies.figure(result).axes[0].containers) == 4
 
 
@@ -305,7 +317,9 @@ def test_the_trade_offs_ladders_go_from_strict_to_lax_in_knobs_that_exist(lab, m
     monkeypatch.setattr(tradeoff, "build_method", lambda text, pair: text)
     result = csd_tradeoff.run(lab)
     assert [m for m, _ in asked[2:]] == ["csd:gamma=8,tau=0.1", "ensemble:gamma=8,weight=0.5"]
-    assert {line.get_label() for line in csd_tradeoff.figure(result).axes[0].containers} >= {"csd", "ensemble"}
+    (axes,) = csd_tradeoff.figure(result).axes
+    assert {line.get_label() for line in axes.containers} >= {"csd", "ensemble"}
+    assert axes.get_ylim()[0] == 60 and "ensemble:weight=0.5: 50.0 %, kept" in axes.texts[-1].get_text()
 
 
 # ---- worse drafts ----------------------------------------------------------------------------------------------
@@ -346,6 +360,24 @@ def test_rejections_are_grouped_by_the_rate_of_their_pair_and_marked(pair):
     assert [(g["from"], g["to"]) for g in groups] == [(0, 0.1), (0.1, 0.3), (0.3, 0.6), (0.6, 0.9), (0.9, 1)]
     assert [(g["pairs"], g["right_share"]) for g in groups if g["rejections"] and g["from"]] == [(1, 0.0), (1, 1.0)]
     assert sum(g["rejections"] for g in groups) == 3, "the fourth stands behind an error"
+
+
+def test_the_picture_of_worse_drafts_has_a_panel_a_noise_and_intervals_on_one_scale():
+    rates = [{"from": 0.0, "to": 0.3, "rejections": 4, "right_share": 0.5, "pairs": 2},
+             {"from": 0.3, "to": 1.0, "rejections": 0, "right_share": None, "pairs": 0}]  # fmt: skip
+    rows = []
+    for noise in (0.0, 0.2):
+        rows.append(ablation_row("draft alone", 0.0, 0.7, 0.0) | {"noise": noise})
+        for rate in (0.1, 0.3):
+            row = ablation_row("csd-rate", 5.0, 0.9, -0.01, width=0.02) | {"noise": noise}
+            rows.append(row | {"settings": {"rate": rate}})
+    result = {"rows": rows, "groups": [{"noise": noise, "rates": rates} for noise in (0.0, 0.2)]}
+    *panels, last = csd_soft.figure(result).axes
+    assert len(panels) == 2 and last.get_ylim() == (-6, 6) and len(last.containers) == 2
+    for bars in last.containers:
+        assert bars.has_yerr and list(bars[0].get_ydata()) == [-1, -1]
+    rows[1]["accuracy_change_interval"] = (-0.2, 0.0)
+    assert csd_soft.figure(result).axes[-1].get_ylim()[0] == -20
 
 
 # ---- patterns and rescues --------------------------------------------------------------------------------------
@@ -488,14 +520,43 @@ def test_precision_of_real_answers(pair, monkeypatch):
 
 def test_the_parts_of_the_rule_are_timed_and_nothing_is_learnt_meanwhile(pair, monkeypatch):
     monkeypatch.setattr(csd_overhead, "REPEATS", 2)
-    memory = memories.memory_after(Lab(pair, 2), 0).snapshot()
-    monkeypatch.setattr(csd_overhead, "memory_of", lambda pair, or_empty: SimpleNamespace(snapshot=lambda: memory))
+    taught, rule_on = [], csd_overhead.rule_on
+
+    def watched(pair, memory, **more):
+        taught.append((memory, memory.snapshot()))
+        return rule_on(pair, memory, **more)
+
+    monkeypatch.setattr(csd_overhead, "rule_on", watched)
     result = csd_overhead.run(Lab(pair, 2, 3))
+    ((memory, before),) = taught
+    learn, use, _ = memories.halves(Lab(pair, 2, 3))
+    assert memory.frozen and memory.texts == 2 and memory.drafted == before.drafted and memory.pairs == before.pairs
+    assert result["pairs"] == len(memory.pairs) > 0 and 0 < result["rescuing"] <= result["rounds"]
+    assert result["unpacked_round_s"] is result["unpacked_share"] is None
     assert [row["part"] for row in result["rows"]][:2] == [csd_overhead.PLAIN, csd_overhead.CSD_VERIFY]
-    assert all(row["seconds"] > 0 for row in result["rows"]) and memory.drafted == {}
+    assert all(row["seconds"] > 0 for row in result["rows"])
     assert result["rounds"] > 4 and result["overhead_share"] == result["overhead_s"] / result["round_s"]
     assert "microseconds a round more" in csd_overhead.text(result)
     assert len(csd_overhead.figure(result).axes[0].patches) == 5
+
+
+def test_a_packed_draft_s_round_is_timed_both_ways(pair, monkeypatch):
+    light = copy.deepcopy(pair.draft.model)
+    monkeypatch.setattr(csd_overhead, "REPEATS", 1)
+    monkeypatch.setattr(csd_overhead, "unpacked", lambda model: light)
+    asked = []
+
+    def rounds_with(lab, draft, prompts, longest):
+        asked.append(draft.model)
+        found, _ = plain(lab, draft, prompts, longest)
+        return found, 2.0 if draft.model is light else 8.0
+
+    plain = csd_overhead.rounds_with
+    monkeypatch.setattr(csd_overhead, "rounds_with", rounds_with)
+    result = csd_overhead.run(Lab(pair, 2, 3))
+    assert asked == [pair.draft.model, light] and (result["round_s"], result["unpacked_round_s"]) == (8.0, 2.0)
+    assert result["unpacked_share"] == pytest.approx(4 * result["overhead_share"])
+    assert csd_overhead.text(result).splitlines()[-1].startswith("with the draft's weights unpacked once")
 
 
 def test_all_of_them_are_commands():

@@ -26,6 +26,7 @@ from specdec_lib.decode import Stops, decode
 from specdec_lib.drafters import ModelDrafter
 from specdec_lib.methods import build_method
 from specdec_lib.pocket.world import problems
+from specdec_lib.presets import ModelSpec
 from specdec_lib.zoo import Pair
 
 
@@ -191,6 +192,29 @@ def test_a_memory_of_other_models_or_another_tokenizer_is_refused(pair):
     ours = owner_of(pair)
     with pytest.raises(MemoryFileError, match="another tokenizer"):
         check_fits(CorrectionMemory(Owner(ours.target, ours.draft, owner_of(tiny_pair()).tokenizer)), pair)
+
+
+def test_quantised_whole_and_cut_models_of_the_same_weights_are_different_owners(tmp_path, monkeypatch):
+    """The memory of each is found for it alone, whatever is newer; nothing is added behind a plain checksum."""
+    monkeypatch.setattr(csd_file, "data_folder", lambda: tmp_path / "data")
+    monkeypatch.setattr(csd_file, "memories_folder", lambda: tmp_path)
+    forms = ({}, {"draft": "nf4"}, {"draft": "int8"}, {"draft": "layers=2"}, {"draft": "layers=4"}, {"target": "nf4"})
+    pairs = [replace(tiny_pair(), forms=form) for form in forms]
+    assert (owner_of(pairs[0]).target, owner_of(pairs[0]).draft) == ("aa", "bb")
+    assert owner_of(pairs[3]).draft == "bb:layers=2" and len({owner_of(pair) for pair in pairs}) == len(pairs)
+    for i, pair in enumerate(pairs):
+        save(CorrectionMemory(owner_of(pair), texts=i), tmp_path / f"{i}.json")
+    assert [memory_of(pair).texts for pair in pairs] == list(range(len(pairs)))
+    with pytest.raises(MemoryFileError, match="another draft .bb:nf4, where tiny has bb:layers=2."):
+        check_fits(load(tmp_path / "1.json"), pairs[3])
+
+
+def test_a_loaded_pair_says_what_was_made_of_its_weights():
+    spec = ModelSpec(folder="x")
+    cut, small, both = (
+        replace(spec, **how) for how in ({"layers": 4}, {"quantise": "nf4"}, {"quantise": "nf4", "layers": 4})
+    )
+    assert [zoo.form_of(s) for s in (spec, cut, small, both)] == ["", "layers=4", "nf4", "nf4,layers=4"]
 
 
 def test_a_tokenizers_fingerprint_is_of_its_ids_and_special_tokens():

@@ -18,11 +18,13 @@ from specdec_lib.batch import decode_batch
 from specdec_lib.decode import Session, Stops, decode
 from specdec_lib.drafters import ModelDrafter
 from specdec_lib.exactness import Metered, added_variation, exactness
+from specdec_lib.methods import build_method
 from specdec_lib.model import TableModel
 from specdec_lib.sampling import SamplingSettings, outcomes
 from specdec_lib.tree import DraftTree
-from specdec_lib.verifiers import Lenience, LosslessRejection, Scores
+from specdec_lib.verifiers import Ensemble, Lenience, LosslessRejection, Scores, TopK
 from specdec_lib.verifiers.csd import CSD
+from specdec_lib.verifiers.reflective import Reflective
 
 TARGET = TableModel.random(5, 1)
 DRAFT = near(TARGET, 2, spread=1.5)
@@ -126,6 +128,25 @@ def test_greedy_counts_what_differs_and_the_probability_given_up():
     assert found["variation"] is found["variation_a_text"] is None
 
 
+LOSSY = [Reflective([1], 0.5), Ensemble(0.3), TopK(2), RULES["csd"]]
+
+
+@pytest.mark.parametrize("rule", LOSSY, ids=lambda rule: rule.name)
+def test_greedy_every_emitted_token_is_compared_with_the_target_s_own_argmax(rule):
+    """Also what such a rule emits behind the kept ones: the argmax of mixed laws need not be the target's."""
+    traces = [decode(TARGET, [x], 15, ModelDrafter(DRAFT, 3), Metered(rule)) for x in range(5)]
+    lost = []
+    for trace in traces:
+        text = list(trace.prompt)
+        for x in trace.ids:
+            law = torch.softmax(torch.tensor(TARGET.logits_of(text)), dim=-1)
+            lost.append(float(law.max() - law[x]))
+            text.append(x)
+    found, given = exactness(traces), [value for value in lost if value > 0]
+    assert found["changed"] == pytest.approx(len(given) / len(lost)) and given
+    assert found["given_up"] == pytest.approx(sum(given) / len(given), abs=1e-5)
+
+
 def test_only_positions_that_were_emitted_count():
     """A stop string or EOS cuts a round: what was decided behind it is no part of the text."""
     target = TableModel(lambda ids: [0.0, 0.1, 0.0], 3)
@@ -168,6 +189,19 @@ def test_the_command_measures_a_row_a_method(pair, monkeypatch, tmp_path):
         rows[0]["changed"] > 0 and rows[1]["changed"] == 0 and rows[0]["given_up"] > 0 and rows[1]["given_up"] is None
     )
     assert all(row["tok_per_s"] > 0 and row["kept"] >= 0 and row["learning"] is False for row in rows)
+
+
+def test_what_is_timed_starts_with_the_memory_that_the_metered_pass_started_with(pair, monkeypatch):
+    prompts, timed = [pair.prompt("leo has 43 nuts. leo gives sam 12 nuts. how many nuts does leo have?")], []
+
+    class Watched(Session):
+        def __init__(self, target, drafter, rule, *arguments, **more):
+            timed.append(rule.memory.snapshot())
+            super().__init__(target, drafter, rule, *arguments, **more)
+
+    monkeypatch.setattr(meter, "Session", Watched)
+    (row,) = meter.measure(pair, ["csd:online=1"], prompts, 20)
+    assert row["learning"] and timed == [build_method("csd:online=1", pair).verifier.memory]
 
 
 def test_a_batch_carries_the_meter(pair):

@@ -33,12 +33,16 @@ from specdec_lib.experiments import (
 from specdec_lib.experiments.base import Lab, Rows
 from specdec_lib.judge.data import marked
 from specdec_lib.judge.head import JudgeHead
+from specdec_lib.judge.kind import Words
 from specdec_lib.pocket.checker import AFTER, CORRECTED, RIGHT, WRONG, mark
 from specdec_lib.pocket.tokenizer import world_ids
 from specdec_lib.pocket.world import EOS, SLOTS, Style, problems, write_answer
-from specdec_lib.scored import ScoredText, to_row
+from specdec_lib.sampling import RandomChance, SamplingSettings
+from specdec_lib.scored import ScoredText, from_row, to_row
 from specdec_lib.stats import paired_interval
 from specdec_lib.trace import Round
+from specdec_lib.tree import DraftTree
+from specdec_lib.verifiers import Scores
 from specdec_lib.verifiers.judge import Judge
 
 ORIGIN = {"arguments": {"experiment": "x", "n": 2}, "seed": 0, "checksums": {"target": "t"}}
@@ -370,12 +374,21 @@ def test_errors_are_counted_by_writer_and_kind(trusting):
     lab = Lab(trusting, 4, 1)
     result = errors.run(lab)
     rows = result["rows"]
-    assert len(rows) == 8 and 0 < result["delta"] < 1 and len(result["texts"]) == 4
+    assert len(rows) == 8 and 0 < result["delta"] < 1 and len(result["texts"]) == 8
     assert sum(row["wrong"] for row in rows[4:]) == 4  # one a corrupted answer
     draft_wrong = sum(digit == "0" for digit in tradeoff.draft_alone(lab, lab.problems())["right"])
     assert sum(row["wrong"] for row in rows[:4]) >= draft_wrong > 0
     assert all(row["false_rejects"] == 0 and row["false_accepts"] == row["wrong"] for row in rows)
     assert 0 < rows[1]["standard_rejects"] < rows[1]["right"]
+    shown = [from_row(row) for row in result["texts"]]
+    assert [row["writer"] for row in result["texts"]] == ["corrupted"] * 4 + ["draft"] * 4
+    assert all(errors.FALSE_ACCEPT in errors.fates(text, 0.5) for text in shown[:4]), "wrong tokens that were kept"
+
+
+def test_texts_with_most_of_a_fate_come_first():
+    caught = scored([" 1"], [WRONG], [4], [-9.0])
+    assert errors.erring([caught, TEXT, caught], 0.5, errors.FALSE_ACCEPT) == [TEXT, caught, caught]
+    assert errors.erring([TEXT, caught], 0.5, errors.CAUGHT)[0] == caught
 
 
 def test_the_texts_are_coloured_and_escaped():
@@ -431,10 +444,35 @@ def must_show(judge_kept=7.0, judge=99, topk=80, lenience=70):
         made_row("lenience", 7.0, lenience, {"gamma": 8, "lenience": 0.001}),
         made_row("greedy", 2.4, 99, {"gamma": 25}),
         made_row("judge", 15.0, 98, {"gamma": 25, "delta": 0.9}),
+        made_row("words", 7.5, 95),
     ]
     for row in rows:
         row |= base.beside(row, rows[0])
     return {"rows": rows, "claims": paired.claims(rows)}
+
+
+def test_what_is_no_digit_passes_and_digits_go_by_the_standard_rule(pair):
+    ids = pair.tokenizer.convert_tokens_to_ids(["\u2581so", "\u2581wait", "\u25817", "\u25814", "\u25812"])
+    logits = torch.full((6, pair.target.vocab_size), -9.0)
+    for row, best in enumerate([ids[1], ids[1], ids[2], ids[3], ids[3], ids[0]]):
+        logits[row, best] = 9.0
+    tree = DraftTree.chain([ids[0], *ids])  # so: another word was due; wait, 7, 4: due; 2: another digit was
+    scores = Scores(logits, SamplingSettings().adjuster(), lambda i: ())
+    verdict = Words(pair).verify(tree, scores, RandomChance(torch.Generator()))
+    assert (len(verdict.path), verdict.token) == (4, ids[3]) and not Words(pair).lossless
+
+
+def test_the_control_stands_in_the_paired_table_and_leaves_the_rows_that_are_there(trusting, monkeypatch, tmp_path):
+    monkeypatch.setattr(paired, "RULES", ("greedy", "judge"))
+    monkeypatch.setattr(paired, "claims", lambda rows: [])
+    file = tmp_path / "paired.json"
+    lab = Lab(trusting, 2, 1, Rows(file, ORIGIN))
+    lab.measure("greedy", lab.problems())
+    before = json.loads(file.read_text())["rows"]
+    rows = paired.run(Lab(trusting, 2, 1, Rows(file, ORIGIN)))["rows"]
+    assert [row["method"] for row in rows] == ["autoregressive", "greedy", "judge", "words"]
+    assert json.loads(file.read_text())["rows"][0]["key"] == before[0]["key"] and rows[1]["kept"] == before[0]["kept"]
+    assert rows[1]["kept"] < rows[3]["kept"] <= 8 and "words" in paired.text({"rows": rows, "claims": []})
 
 
 def test_the_claims_hold_where_the_figures_say_so_and_fail_where_not():
@@ -456,6 +494,7 @@ def replayed_rows() -> dict:
         "mat": 1.5, "mat_interval": [1.4, 1.6], "nothing": 0.4, "nodes": 5.0, "emitted": {"1": 0.7},
         "over_pld": {"mat": 1.3, "interval": [1.2, 1.4]}, "over_whole": {"mat": 1.4, "interval": [1.3, 1.5]},
         "speedup_by_t": 1.3, "speedup_interval": [1.2, 1.4], "groups": {"qa": {"mat": 1.5, "speedup_by_t": 1.3}},
+        "retrieved": 0.6, "apart_by_t": 1.2, "over_all": None,
     }  # fmt: skip
     gpus = {"A100": {"speedup": 1.5, "mat": 1.5, "nodes": 5.0}}
     names = retrieval.drafters({1: 1.0, 64: 1.0})
@@ -545,14 +584,12 @@ def test_a_picture_has_a_claim_axes_and_marks_and_the_table_a_line_a_row(name, t
 
 def test_titles_say_what_was_measured():
     results = pictures()
-    assert "judge:delta=0.5 keeps most" in tradeoff.figure(results["tradeoff"]).axes[0].get_title()
-    worse = {
-        "rows": [made_row("greedy", 2.3, 99), made_row("draft alone", 0, 60), made_row("judge", 7, 90)],
-        "left_out": {},
-    }
-    assert "Every rule loses more than a point" in tradeoff._title(worse)
+    said = tradeoff.figure(results["tradeoff"]).axes[0].get_title()
+    assert "100 problems" in said and "within 4.4 points near" in said and "9.7 near" in said
     assert "7.0 times" not in paired.figure(results["paired"]).axes[0].get_title()
-    assert "3.0 times the standard rule's tokens at +0.0 points" in paired.figure(results["paired"]).axes[0].get_title()
+    assert (
+        "3.0 times the standard rule's tokens at +0.00 points" in paired.figure(results["paired"]).axes[0].get_title()
+    )
     untimed = [row | {"predicted_tok_per_s": None} for row in results["draft-lengths"]["rows"]]
     without = {"rows": untimed, "plain_tok_per_s": None}
     assert len(draft_lengths.figure(without).axes) == 1 and "No predicted speeds" in draft_lengths.text(without)

@@ -209,7 +209,9 @@ def test_the_share_of_the_most_frequent_patterns():
 def test_the_gate_s_picture_counts_what_passes():
     found = correction.mismatches([TEXT])
     (ax,) = correction.draw_gate(found, (0.1, 0.001)).axes
-    assert ax.get_title() == "tau 0.1 lets 1 of 1 right and 0 of 1 wrong pass"
+    assert ax.get_title().splitlines() == [
+        "What passes, of 1 right and 1 wrong tokens", "tau 0.1: 1 right, 0 wrong; tau 0.001: 1 right, 1 wrong"
+    ]  # fmt: skip
     assert sorted(line.get_xdata()[0] for line in ax.lines) == pytest.approx([math.log(0.001), math.log(0.1)])
 
 

@@ -84,7 +84,7 @@ def test_a_guess_is_known_by_its_rank_in_the_last_row():
     (node,) = (node for node, rank in step.guesses.items() if rank == 1)
     assert step.round.tokens[node] == 9 and step.outcomes[node] == "accepted"
     assert guessing.step_line(step).endswith("; the right next token: guess #1")
-    assert "no guesses here" in guessing.step_line(guessing.read_step(COPY, 0, LogitSpec(16, guesses=3)))
+    assert "no guesses tried" in guessing.step_line(guessing.read_step(COPY, 0, LogitSpec(16, guesses=3)))
     assert "not among the guesses" in guessing.step_line(guessing.read_step(COPY, 3, LogitSpec(16, guesses=3)))
 
 

@@ -209,7 +209,7 @@ def test_only_a_pocket_pair_s_answers_can_be_marked(pair, tmp_path):
 
 
 def test_both_models_together_write_what_a_lax_rule_lets_through(pair):
-    tasks = problems("calibration", 6, 1)
+    tasks = problems("calibration", 3, 1)
     both = data._decoded(pair, "both", tasks, 1)
     rule = (ModelDrafter(pair.draft, data.GAMMA), Lenience(data.LAX))
     for task, ids in zip(tasks, both, strict=True):

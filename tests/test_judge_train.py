@@ -15,6 +15,7 @@ from specdec_lib.judge import ablate, react, stages, train, tune
 from specdec_lib.judge.features import Features
 from specdec_lib.judge.head import JudgeHead, head_of
 from specdec_lib.judge.labels import LabelledAnswer, read_labels, write_labels
+from specdec_lib.judge.picture import draw_training
 from specdec_lib.judge.train import Settings, auc, auc_interval, calibration_error, fit, reliability, used
 from specdec_lib.zoo import data_folder, load_pair
 
@@ -144,6 +145,13 @@ def test_what_is_measured_was_not_trained_on(pair, monkeypatch):
     assert json.loads(json.dumps(head.made)) == head.made
 
 
+def test_layer_0_is_layer_0_and_no_layer_the_last(pair):
+    answers = labelled(pair, 4)
+    for layer, read in ((0, 0), (None, 12)):
+        head, _ = train.fit_and_measure(pair, answers, answers, settings=Settings(layer=layer))
+        assert head.layer == read
+
+
 def test_about_a_fifth_of_all_prompts_is_held_out():
     share = sum(train.is_held_out(f"question {i}") for i in range(2000)) / 2000
     assert abs(share - 0.2) < 0.03
@@ -192,6 +200,20 @@ def test_right_tokens_kept_where_one_wrong_in_twenty_is():
     logits = torch.tensor([*range(20), 18.5, 10.0, 100.0])
     marks = "-" * 20 + "+++"
     assert ablate.right_kept(logits, marks) == pytest.approx(2 / 3)  # 18.05 is exceeded by one wrong token of twenty
+
+
+def test_the_picture_has_a_mark_an_ablation_and_kind_of_token_and_a_point_a_bin():
+    row = {"changed": "L2", "to": "0", "auc": 0.8, "auc_interval": [0.7, 0.9]}
+    row |= {"auc_digits": 0.7, "auc_digits_interval": [0.6, 0.8]}
+    rows = [row, row | {"auc": 0.9, "auc_digits": None}, row | {"changed": "writer left out"}]
+    bins = [{"n": 9, "score": 0.1, "right": 0.5}, {"n": 1, "score": 0.9, "right": 1.0}]
+    left, right = draw_training(rows, {"reliability": bins, "calibration_error": 0.37}).axes
+    assert [c.lines[0].get_xdata()[0] for c in left.containers] == [0.8, 0.9, 0.7]
+    assert [c.lines[0].get_ydata()[0] for c in left.containers] == [0, 1, 0.3] and len(left.get_yticks()) == 2
+    (ends,) = left.containers[0].lines[2]
+    assert ends.get_segments()[0][:, 0].tolist() == pytest.approx([0.7, 0.9])
+    (head,) = [line for line in right.get_lines() if line.get_label() == "the head"]
+    assert head.get_xydata().tolist() == [[0.1, 0.5], [0.9, 1.0]] and "0.37" in right.get_title()
 
 
 # ---- stages ----------------------------------------------------------------------------------------------------

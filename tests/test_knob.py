@@ -12,17 +12,17 @@ import pytest
 import torch
 
 from specdec_lib import knob
-from specdec_lib.colours import COLOURS
 from specdec_lib.decode import decode
 from specdec_lib.judge.features import features, last_layer
 from specdec_lib.judge.head import JudgeHead
+from specdec_lib.judge.kind import Words
 from specdec_lib.judge.labels import LabelledAnswer
 from specdec_lib.knob import KNOBS, accepts, kept_by_round, leading_run, read_knob, read_knobs, score_above
 from specdec_lib.pocket.world import problems
 from specdec_lib.sampling import RandomChance, SamplingSettings
 from specdec_lib.scored import ScoredText, from_row, load_scored, score_answer, score_drafts, to_row
 from specdec_lib.tree import DraftTree
-from specdec_lib.verifiers import GreedyMatch, Lenience, Scores
+from specdec_lib.verifiers import FLy, GreedyMatch, Lenience, Scores
 from specdec_lib.verifiers.judge import Judge
 from specdec_lib.verifiers.topk import TopK
 from specdec_lib.verifiers.typical import Typical
@@ -59,6 +59,9 @@ def make_text(labels=("right", "right", "wrong", "after"), question="how many?")
         ("typical", 0.3, [1, 1, 0, 1]),  # the second's bar: min(.3, .3 exp(-1)) = .11
         ("typical", 0.02, [1, 1, 0, 1]),
         ("typical", 0.009, [1, 1, 1, 1]),
+        ("fly", 0.0, [1, 0, 0, 1]),  # nobody has six tokens behind it
+        ("words", 0, [1, 0, 0, 1]),
+        ("words", 1, [1, 1, 0, 1]),
     ],
 )
 def test_each_rule_by_hand(rule, value, wanted):
@@ -84,8 +87,8 @@ def test_a_knob_at_its_limit_ignores_how_large_a_logit_is():
 
 
 def test_an_unknown_rule_is_named():
-    with pytest.raises(ValueError, match="'fly'; choose one of judge, topk"):
-        accepts(make_text(), "fly", 1)
+    with pytest.raises(ValueError, match="'kl'; choose one of judge, topk"):
+        accepts(make_text(), "kl", 1)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +103,18 @@ def test_an_unknown_rule_is_named():
 )
 def test_rounds_along_a_text(accepted, gamma, wanted):
     assert kept_by_round(accepted, gamma) == wanted
+
+
+def test_fly_wants_an_unsure_target_and_six_matches_in_the_same_round():
+    ranks = [1, 0, 0, 0, 0, 0, 0, 1]
+    text = ScoredText("q", ["a"] * 8, ["right"] * 8, ["b"] * 8, ranks, *([[-1.0] * 8] * 2), [0.5] * 8, [0.0] * 8)
+    assert accepts(text, "fly", 0.5) == [True] * 7 + [False] and not accepts(text, "fly", 0.6)[0]
+    assert not accepts(replace(text, rank=[1, 0, 0, 0, 1, 0, 0, 1]), "fly", 0.5)[0]
+    assert read_knob([text], "fly", 0.5, gamma=8).kept_round == 7
+    assert read_knob([text], "fly", 0.5, gamma=7).kept_round == 7
+    assert (
+        read_knob([text], "fly", 0.5, gamma=5).kept_round == 5 / 3
+    )  # rounds 0, 5, 0: the first is too short for a window
 
 
 @pytest.mark.parametrize("accepted, run", [([1, 0, 1, 1], 1), ([0, 1], 0), ([1, 1], 2), ([], 0)])
@@ -145,6 +160,7 @@ def fresh(pair, head):
 def test_the_rules_are_the_library_s(pair, head, fresh):
     """The leading run of a whole text as one chain, judged by the verifiers themselves."""
     adjuster, chance = SamplingSettings().adjuster(), RandomChance(torch.Generator())
+    size = math.log(pair.target.vocab_size)
     for text in fresh:
         prompt = pair.prompt(text.question)
         ids = pair.tokenizer.convert_tokens_to_ids([token.replace(" ", "\u2581") for token in text.tokens])
@@ -158,6 +174,7 @@ def test_the_rules_are_the_library_s(pair, head, fresh):
             ("judge", 0.5, Judge(head, 0.5)), ("judge", 0.05, Judge(head, 0.05)), ("judge", 1.0, GreedyMatch()),
             ("topk", 2, TopK(2)), ("topk", 5, TopK(5)), ("lenience", 0.01, Lenience(0.01)),
             ("lenience", 0.001, Lenience(0.001)), ("typical", 0.01, Typical(0.01)), ("typical", 0.001, Typical(0.001)),
+            ("fly", 0.05, FLy(0.05 / size)), ("fly", 0.4, FLy(0.4 / size)), ("words", 1, Words(pair)),
         ]:  # fmt: skip
             kept = verifier.verify(tree, scores, chance).path
             assert len(kept) == leading_run(accepts(text, rule, value)), (rule, value)
@@ -289,11 +306,11 @@ def test_the_line_says_what_the_reading_holds():
 def test_the_picture_has_a_curve_a_rule_and_the_place_of_the_knob():
     behind = make_text(labels=["right", "right", "right", "wrong"])  # let through, but not in the kept run
     (axes,) = knob.draw_knob(read_knobs([behind]), "judge", 1.0).axes
-    assert [line.get_ydata()[0] for line in axes.get_lines() if line.get_label() in KNOBS] == [100] * 4
+    assert [line.get_ydata()[0] for line in axes.get_lines() if line.get_label() in KNOBS] == [100] * len(KNOBS)
     figure = knob.draw_knob(read_knobs([make_text()]), "lenience", 0.01)
     (axes,) = figure.axes
     lines = {line.get_label(): line for line in axes.get_lines()}
     assert [name for name in lines if name in KNOBS] == list(KNOBS)
     for name in KNOBS:
-        assert lines[name].get_color() == COLOURS[name] and len(lines[name].get_xdata()) == len(KNOBS[name][1])
+        assert lines[name].get_color() == knob.SHADES[name] and len(lines[name].get_xdata()) == len(KNOBS[name][1])
     assert (list(lines["here"].get_xdata()), list(lines["here"].get_ydata())) == ([3.0], [100.0])

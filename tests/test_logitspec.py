@@ -113,6 +113,10 @@ def test_a_branch_may_run_to_the_texts_own_end_and_repeat_it():
 
 def test_lengths_of_branches_by_rank():
     assert [branch_length(rank) for rank in (0, 8, 9, 32, 33, 63)] == [4, 4, 3, 3, 1, 1]
+    for most in (1, 3):
+        drafter = LogitSpec(lengths=lambda rank, most=most: most)
+        drafter.best, drafter.best_for = [5, 9], 8
+        assert drafter.paths(context([5, 6, 7, 8, 5, 6, 7, 4])) == [[5, 6, 7][:most], [9]]
 
 
 def test_nothing_is_proposed_where_nothing_fits():

@@ -261,6 +261,17 @@ def test_recorded_results_say_where_they_come_from(monkeypatch, tmp_path, capsys
         assert part in said
 
 
+def test_an_experiment_s_record_says_how_it_was_made_with_its_own_n_and_seed(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(zoo, "data_folder", lambda: tmp_path)
+    (tmp_path / "experiments").mkdir()
+    monkeypatch.setattr("specdec_lib.experiments.find", lambda name: SimpleNamespace(text=lambda result: "the table"))
+    origin = provenance({"experiment": "csd-soft", "pair": "tiny", "n": 37}, seed=5)
+    write_results(tmp_path / "experiments/csd-soft-tiny.json", origin, [{"method": "a"}])
+    assert notebook.experiment("csd-soft", "tiny")["rows"] == [{"method": "a"}]
+    said = capsys.readouterr().out
+    assert "made by: specdec experiment csd-soft --pair tiny --n 37 --seed 5\n\nthe table\n" in said
+
+
 def test_speeds_are_over_plain_decoding_with_their_intervals(capsys):
     plain = {"method": "autoregressive", "gamma": None, "tok_per_s": 50.0, "speedup": 1.0, "speedup_interval": None}
     fast = {"method": "csd", "gamma": 8, "tok_per_s": 91.0, "speedup": 1.82, "speedup_interval": [1.7, 1.95]}

@@ -7,6 +7,7 @@ Left out: what the lesson measures, and the slider (test_knob.py).
 import html
 import math
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -75,8 +76,10 @@ def test_the_projection_shows_every_token_in_the_colour_of_its_label():
 
 
 def test_rejected_tokens_are_those_up_to_the_first_error():
-    gaps, logits, right = reaction.rejected_tokens([TEXT, make_text("rw", [5, 0])])
+    digits = replace(make_text("rw", [5, 0]), tokens=[" 7", " 8"])
+    gaps, logits, words, right = reaction.rejected_tokens([TEXT, digits])
     assert gaps == pytest.approx([-2, -2, -2]) and (logits, right) == ([1, 2, 0], [True, False, True])
+    assert words == [True, True, False]
 
 
 def test_both_rulers_hold_the_rejected_tokens_alone():
@@ -87,7 +90,9 @@ def test_both_rulers_hold_the_rejected_tokens_alone():
 
 
 def test_scores_along_a_text_are_those_given():
-    figure = reaction.draw_along(["a", "b"], {"right": [0.9, 0.8], "slip": [0.9, 0.1]}, planted=1, delta=0.7)
+    one = reaction.Along("clear", ["a", "b"], {"right": [0.9, 0.8], "slip": [0.9, 0.1]}, planted=1)
+    figure = reaction.draw_along([one, replace(one, title="usual", tokens=["a", "c"])], delta=0.7)
+    assert [ax.get_title() for ax in figure.axes] == ["clear", "usual"]
     lines = {line.get_label(): list(line.get_ydata()) for line in figure.axes[0].get_lines()}
     assert lines == {"right": [0.9, 0.8], "slip": [0.9, 0.1], "delta = 0.7": [0.7, 0.7]}
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["a", "b"]
+    assert [[label.get_text() for label in ax.get_xticklabels()] for ax in figure.axes] == [["a", "b"], ["a", "c"]]

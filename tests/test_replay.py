@@ -14,15 +14,16 @@ import tiny
 import torch
 from retrieval import context_of
 
-from specdec_lib import pricing
+from specdec_lib import conversation, pricing
 from specdec_lib.decode import decode
-from specdec_lib.drafters import LogitSpec, LogitSpecCost, PromptLookup
+from specdec_lib.drafters import CostAware, LogitSpec, LogitSpecCost, PromptLookup
+from specdec_lib.drafters.logitspec_cost import COPY, FOLLOWED, GUESS
 from specdec_lib.experiments import float_texts, index_cost, next_next, recording, retrieval
 from specdec_lib.experiments.base import Lab, Rows
 from specdec_lib.model import CausalLM, TableModel
 from specdec_lib.pricing import round_times
 
-TIMES = {1: 1.0, 2: 1.1, 64: 4.0}
+TIMES, FLAT = {1: 1.0, 2: 1.1, 64: 4.0}, {1: 1.0, 64: 1.0}
 TARGET = CausalLM(tiny.llama())
 
 
@@ -157,13 +158,90 @@ def test_the_figures_of_a_drafter_are_those_of_its_rounds():
 
 def test_a_drafter_over_another_is_a_ratio_of_mats_with_its_texts_drawn_together():
     row, base = (
-        {"mat": mat, "per_text": per_text} for mat, per_text in ((2.0, [[8, 4], [60, 30]]), (1.6, [[8, 5], [16, 10]]))
+        {"mat": mat, "speedup_by_t": speedup, "per_text": per_text}
+        for mat, speedup, per_text in (
+            (2.0, 1.0, [[8, 4, 16.0], [60, 30, 120.0]]),
+            (1.6, 0.5, [[8, 5, 32.0], [16, 10, 64.0]]),
+        )
     )
     found = retrieval.over(row, base)
     assert found["mat"] == pytest.approx(1.25) and found["interval"] == pytest.approx((1.25, 1.25))
+    assert found["speedup"] == 2 and found["speedup_interval"] == pytest.approx((2, 2))
     rows = {name: retrieval.row_of(name, make(), TEXTS, TIMES) for name, make in retrieval.drafters(TIMES).items()}
     low, high = retrieval.over(rows["logitspec"], rows["pld"])["interval"]
     assert low <= rows["logitspec"]["mat"] / rows["pld"]["mat"] <= high and low < high
+
+
+# A prompt 1 2 3 1 and the text 2 4 9 5, with the three best tokens of each row.
+SMALL = recording.Recorded(
+    "a",
+    [1, 2, 3, 1],
+    [2, 4, 9, 5],
+    np.array([[2, 4, 6], [4, 9, 6], [9, 7, 6], [5, 7, 6]]),
+    np.log([[0.5, 0.3, 0.2]] * 4),
+)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "rounds"),
+    [
+        (PromptLookup(), 1),  # 1 stood before; 4 and 9 did not
+        (LogitSpec(guesses=0), 1),
+        (LogitSpec(retrieval=False), 0),  # it proposes, and asks nothing of the index
+        (LogitSpec(), 2),  # before 4 none, but of the guesses after it 1, 2 and 3 stood before
+        (CostAware(LogitSpec(), FLAT), 2),
+        (LogitSpecCost(FLAT), 2),
+    ],
+)
+def test_a_round_retrieves_where_a_key_stood_before(drafter, rounds):
+    assert retrieval.replays(drafter, [SMALL, SMALL])[1] == 2 * rounds
+
+
+def test_an_index_may_take_in_the_root_a_step_later():
+    """The root 1 is not yet there: what followed the first 1 ends at 3."""
+    for drafter, proposed in ((LogitSpec(), [2, 3, 1]), (retrieval.late(), [2, 3])):
+        assert drafter.propose(context_of(SMALL.prompt)).tokens.tolist() == [1, *proposed]
+
+
+def test_nodes_apart_are_counted_leaf_by_leaf():
+    #   0 - 1 - 2, 1 - 3, 0 - 4: chains 1 2, 1 3 and 4
+    assert retrieval.nodes_apart([-1, 0, 1, 1, 0]) == 6 and retrieval.nodes_apart([-1]) == 1
+    steep = {1: 1.0, 64: 64.0}
+    row = retrieval.row_of("x", LogitSpecCost(FLAT), TEXTS, steep)
+    assert row["apart_by_t"] < row["speedup_by_t"]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "kinds"),
+    [
+        ({}, {FOLLOWED, GUESS, COPY}),
+        ({"without": COPY}, {FOLLOWED, GUESS}),
+        ({"without": GUESS}, {FOLLOWED, COPY}),
+        ({"bare": True}, {FOLLOWED, GUESS, COPY}),
+        ({"guesses": 2}, {FOLLOWED, GUESS, COPY}),
+    ],
+    ids=str,
+)
+def test_a_part_of_logitspec_cost_makes_no_other_offers(left_out, kinds):
+    drafter, whole = retrieval.Part(FLAT, **left_out), LogitSpecCost(FLAT)
+    for text in TEXTS:
+        trace = recording.replay(drafter, text)
+        assert {kind for kind, *_ in drafter.odds.counts} <= kinds
+        if not left_out:
+            assert [r.tokens for r in trace.rounds] == [r.tokens for r in recording.replay(whole, text).rounds]
+    for at in (drafter, whole):
+        at.index.sync([5, 6, 7, 8, 5, 6])
+        at.tail, at.best, at.copies = [5, 6], [6, 9, 7], {6: [4], 8: [1], 9: [3]}
+    offered = [token for token, _ in drafter.offers([])]
+    assert (4 in offered) == (COPY in kinds) and (9 in offered) == (GUESS in kinds)
+    assert list(drafter.offers([7]))[0] == next(whole.offers([7]))  # below what followed, whatever the row ranks it
+    assert list(drafter.offers([9])) == ([] if "bare" in left_out or COPY not in kinds else [(3, (COPY, 0))])
+
+
+def test_priors_are_the_shares_of_the_recorded_chat_texts():
+    texts, _ = recording.load(recording.file_of("smollm2-chat"))
+    found = retrieval.odds_of(texts)
+    assert len(found) > 30 and all(abs(odd["accepted"] - odd["prior"] * odd["tested"]) < 4 for odd in found)
 
 
 @pytest.mark.parametrize(
@@ -183,8 +261,9 @@ def test_what_a_gpu_would_gain_is_mat_where_t_is_flat(monkeypatch):
     found = results(monkeypatch)["retrieval"]
     rows = {row["drafter"]: row for row in found["rows"]}
     assert rows["logitspec"]["gpus"]["H100"]["speedup"] == pytest.approx(rows["logitspec"]["mat"])
-    assert rows["logitspec"]["nodes_as_separate_chains"] >= rows["logitspec"]["nodes"]
     assert set(rows) == set(retrieval.drafters(TIMES))
+    parts = {name for name, row in rows.items() if row["over_all"]}
+    assert parts == {part for parts in retrieval.PARTS.values() for part in parts}
     assert all(odd["tested"] > 0 and 0 < odd["prior"] < 1 for odd in found["odds"])
 
 
@@ -259,6 +338,7 @@ def test_texts_are_compared_in_float32_kind_by_kind_and_once(pair, monkeypatch):
         (kind, name) for kind in kinds for name in ("autoregressive", "pld", "logitspec-cost", "logitspec")
     ]
     assert sorted(i for row in rows if row["method"] == "autoregressive" for i in row["numbers"]) == [0, 1, 2]
+    assert float_texts.text({"rows": rows}).startswith("the target's weights in all arms: float32\n")
     assert all(
         row["equal"] == row["of"] and row["different"] == [] for row in rows if row["method"] != "autoregressive"
     )
@@ -276,16 +356,32 @@ def test_a_text_that_is_not_plain_decodings_is_named(pair, monkeypatch):
         return SimpleNamespace(ids=ids)
 
     lab = Lab(pair, 3, 5)
-    last = float_texts.texts_of(lab)[-1].prompt
+    last = pair.prompt(lab.problems()[-1].question)
     monkeypatch.setattr(float_texts, "decode", slipping)
     result = float_texts.run(lab)
     shown = float_texts.text(result)
     assert "NOT equal: pld, prompts [2]" in shown and shown.count("NOT") == 1
-    assert [line.split()[0] + line[-6:] for line in shown.splitlines()[1:4]] == [
+    assert [line.split()[0] + line[-6:] for line in shown.splitlines()[2:5]] == [
         "pld2 of 3", "logitspec-cost3 of 3", "logitspec3 of 3"
     ]  # fmt: skip
     (bars,) = float_texts.figure(result).axes[0].containers
     assert [bar.get_height() for bar in bars] == [2, 3, 3]
+
+
+def test_a_pair_that_reads_english_is_asked_every_turn_of_every_question(pair, monkeypatch):
+    prompts = []
+
+    def noting(target, prompt, longest, *rest, **more):
+        prompts.append(tuple(prompt))
+        return SimpleNamespace(ids=[5, 6])
+
+    monkeypatch.setattr(float_texts, "decode", noting)
+    monkeypatch.setattr(conversation, "decode", lambda *a, **k: SimpleNamespace(ids=[5, 6]))
+    monkeypatch.setattr(float_texts, "METHODS", ("pld",))
+    rows = float_texts.run(Lab(replace(pair, name="small"), 60))["rows"]
+    assert float_texts.together([row for row in rows if row["method"] == "pld"]) == (70, 70)
+    assert sorted(row["of"] for row in rows if row["method"] == "pld") == [10, 10, 10, 10, 10, 20]
+    assert len(prompts) == 2 * 70 and rows[0]["group"] == "mt_bench"
 
 
 def test_a_quantised_target_has_no_texts_in_float32():

@@ -290,7 +290,8 @@ def test_another_rule_brings_its_own_knob_at_its_strictest():
         assert slider.description == knob and [value for _, value in slider.options] == list(values)
         assert slider.value == values[0] and line.value.startswith(f"{knob} = {values[0]:g}. This text: 1 of 2")
         slider.index = len(values) - 1
-        assert line.value.startswith(f"{knob} = {values[-1]:g}. This text: 2 of 2")
+        most = 1 if name == "fly" else 2  # FLy wants six tokens behind a mismatch
+        assert line.value.startswith(f"{knob} = {values[-1]:g}. This text: {most} of 2")
 
 
 # ---- the tree of a step

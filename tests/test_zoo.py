@@ -226,6 +226,7 @@ def test_first_layers_share_every_weight_and_a_copy_would_not(folders):
     target = folders[0]
     pair = zoo.load_custom(target, f"{target}:layers=1")
     assert len(pair.draft.model.model.layers) == 1 and len(pair.target.model.model.layers) == 2
+    assert pair.forms == {"draft": "layers=1"} and pair.checksums["draft"] == pair.checksums["target"]
     assert zoo.added_bytes(pair.draft.model, pair.target.model) == 0
     assert zoo.parameter_bytes(pair.draft.model) < zoo.parameter_bytes(pair.target.model)
     assert zoo.added_bytes(copy.deepcopy(pair.draft.model), pair.target.model) == zoo.parameter_bytes(pair.draft.model)

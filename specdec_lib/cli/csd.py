@@ -62,13 +62,14 @@ def calibrate(
     writable(out)
     from specdec_lib.csd.calibrate import calibrate as fill
     from specdec_lib.csd.calibrate import stream
-    from specdec_lib.csd.file import memories_folder
+    from specdec_lib.csd.file import brief, memories_folder, owner_of
 
     models = load(pair, target, draft)
     say_how(models)
     if out is None:
         memories_folder().mkdir(parents=True, exist_ok=True)
-        own = "-".join(models.checksums[which][:12].replace(" ", "-") for which in ("target", "draft"))
+        owner = owner_of(models)
+        own = "-".join(brief(part).replace(" ", "-").replace(":", "-") for part in (owner.target, owner.draft))
         out = memories_folder() / f"{own if target else pair.replace('/', '-')}.json"
     source = stream(models, n, seed, prompts)
     try:

@@ -53,7 +53,7 @@ def data(
         "calibration"
     ),
 ) -> None:
-    """Build the label set of a pocket pair: answers by six writers, marked by the checker. Goes on where it stopped."""
+    """Build the label set of a pocket pair: answers by many writers, marked by the checker. Goes on where it was."""
     writable(file)
     models = load(pair)
     from specdec_lib.judge.data import build, counted
@@ -195,7 +195,7 @@ def stages(
         Path("build/pocket")
     ),
 ) -> None:
-    """The AUC before and after the target has read text full of slips put right. Goes on where it stopped."""
+    """The AUC before and after the target has read text in which every slip is put right. Goes on where it stopped."""
     writable(json_file)
     from specdec_lib.experiments.base import Rows
     from specdec_lib.judge.stages import stages as measure

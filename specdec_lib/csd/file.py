@@ -26,11 +26,20 @@ class MemoryFileError(ValueError):
 
 
 def owner_of(pair) -> Owner:
-    """Whose memory a pair needs: its checksums, and the sha256 of its tokenizer's ids and special tokens."""
+    """Whose memory a pair needs: its checksums and forms, and the sha256 of its tokenizer's ids and special tokens."""
     described = None
     if pair.tokenizer is not None:
         described = [sorted(pair.tokenizer.get_vocab().items()), sorted(pair.tokenizer.all_special_ids)]
-    return Owner(pair.checksums.get("target", ""), pair.checksums.get("draft", ""), _sha256(described))
+    target, draft = (
+        ":".join(filter(None, (pair.checksums.get(role), pair.forms.get(role)))) for role in ("target", "draft")
+    )
+    return Owner(target, draft, _sha256(described))
+
+
+def brief(owner: str) -> str:
+    """A part of an owner for people: the beginning of its checksum, and its form."""
+    checksum, colon, form = owner.partition(":")
+    return checksum[:12] + colon + form or "none"
 
 
 def check_fits(memory: CorrectionMemory, pair, what: str = "this correction memory") -> CorrectionMemory:
@@ -39,8 +48,8 @@ def check_fits(memory: CorrectionMemory, pair, what: str = "this correction memo
     for part in ours:
         if ours[part] != theirs[part]:
             raise MemoryFileError(
-                f"{what} is of another {part} ({theirs[part][:12] or 'none'}..., where {pair.name} has "
-                f"{ours[part][:12] or 'none'}...); make one: specdec csd calibrate --pair {pair.name}"
+                f"{what} is of another {part} ({brief(theirs[part])}, where {pair.name} has {brief(ours[part])}); "
+                f"make one: specdec csd calibrate --pair {pair.name}"
             )
     return memory
 

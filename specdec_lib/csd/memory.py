@@ -19,7 +19,10 @@ CONTEXT_TOKENS = 16  # what is kept of the text before a pair, where contexts ar
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose mistakes these are: checksums of target and draft, and the tokenizer's fingerprint."""
+    """Whose mistakes these are: checksums of target and draft, and the tokenizer's fingerprint.
+
+    Behind the checksum of a model that is not the whole one as it is stored stands its form, ":nf4" or ":layers=4".
+    """
 
     target: str = ""
     draft: str = ""

@@ -144,8 +144,8 @@ class Buyer:
     def start(self, prompt: list[int]) -> None:
         if not self.keep:
             self.odds.clear()
-        elif self.odds.counts:
-            self.memory = f"odds of {len(self.odds.counts)} kinds of nodes, counted in earlier texts"
+        kinds = len(self.odds.counts)
+        self.memory = f"odds of {kinds} kinds of nodes, counted in earlier texts" if kinds else None
 
     def propose(self, context: DraftContext) -> DraftTree:
         self.basket = buy(context.committed[-1], self.offers, self.odds, self.prices, context.room)
@@ -165,16 +165,19 @@ def prior_by_rank(key: tuple[int, int]) -> float:
 class CostAware(Buyer):
     """Any drafter of point masses, with its trees cut to what is worth scoring. Odds go by depth and rank of a sibling.
 
+    What the inner drafter goes on with from earlier texts, or a file, is part of `memory`; it `learns` if either does.
     Raises ValueError for a tree with drawn tokens or scouts.
     """
 
     def __init__(self, inner: Drafter, times: Mapping[int, float], keep: bool = False):
         super().__init__(times, Odds(prior_by_rank), keep)
         self.inner, self.name = inner, f"{inner.name}, cost-aware"
+        self.learns = self.keep or getattr(inner, "learns", False)
 
     def start(self, prompt: list[int]) -> None:
         super().start(prompt)
         self.inner.start(prompt)
+        self.memory = "; ".join(filter(None, (self.memory, getattr(self.inner, "memory", None)))) or None
 
     def propose(self, context: DraftContext) -> DraftTree:
         tree = self.inner.propose(context)

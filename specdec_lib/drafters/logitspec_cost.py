@@ -19,18 +19,22 @@ LONGEST_MATCH = 16  # tokens of a match that are looked at
 
 FOLLOWED, GUESS, COPY = "followed", "guess", "copy"  # where an offer comes from
 
-# Share accepted, by how many tokens matched before it; by rank among the last row's best, and how many tokens of
-# (..., root, guess) stood before; by rank among the best tokens remembered.
-_FOLLOWED = {1: 0.17, 2: 0.56, 3: 0.63, 4: 0.70, 6: 0.78, 9: 0.90, 16: 0.95}
-_GUESS = {1: 0.035, 2: 0.020, 3: 0.016, 5: 0.007, 9: 0.006, 17: 0.004, 33: 0.001}
-_COPY = (0.11, 0.08, 0.05, 0.03, 0.02)
-LIKELY_NEXT = 0.33  # after a match of one token, where the last row, too, has the token among its best
+# Share accepted, by how many tokens matched before it; by rank among the last row's best, where (..., root, guess) did
+# not stand before or its last token alone did; by rank among the best tokens remembered.
+_FOLLOWED = {1: 0.18, 2: 0.56, 3: 0.63, 4: 0.73, 6: 0.78, 9: 0.89, 16: 0.91}
+_GUESS = (
+    {1: 0.039, 2: 0.020, 3: 0.015, 5: 0.006, 9: 0.004, 17: 0.002, 33: 0.0006},
+    {1: 0.046, 2: 0.038, 3: 0.027, 5: 0.010, 9: 0.013, 17: 0.018, 33: 0.010},
+)
+_COPY = (0.113, 0.075, 0.044, 0.034, 0.026)
+LIKELY_NEXT = 0.36  # after a match of one token, where the last row, too, has the token among its best
+STOOD_BEFORE = 0.16  # a guess of any rank, where two or three tokens with it stood before
 
 PRIORS = (
     {(FOLLOWED, length, False): share for length, share in _FOLLOWED.items()}
     | {(FOLLOWED, length, True): max(share, LIKELY_NEXT) for length, share in _FOLLOWED.items()}
-    | {(GUESS, rank, hit): share for rank, share in _GUESS.items() for hit in (0, 1)}
-    | {(GUESS, rank, hit): 0.2 for rank in _GUESS for hit in range(2, LONGEST + 1)}
+    | {(GUESS, rank, hit): share for hit, shares in enumerate(_GUESS) for rank, share in shares.items()}
+    | {(GUESS, rank, hit): STOOD_BEFORE for rank in _GUESS[0] for hit in range(2, LONGEST + 1)}
     | {(COPY, rank): share for rank, share in enumerate(_COPY)}
 )
 
@@ -41,7 +45,7 @@ def _class(value: int, lower_bounds: Mapping[int, float]) -> int:
 
 
 MATCH_CLASS = [0, *(_class(length, _FOLLOWED) for length in range(1, LONGEST_MATCH + 1))]
-RANK_CLASS = [1, *(_class(rank, _GUESS) for rank in range(1, GUESSES))]  # the argmax itself is seldom a guess
+RANK_CLASS = [1, *(_class(rank, _GUESS[0]) for rank in range(1, GUESSES))]  # the argmax itself is seldom a guess
 
 
 class LogitSpecCost(Buyer):

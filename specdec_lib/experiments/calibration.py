@@ -1,7 +1,7 @@
 """CSD's hidden knob: what calibration of 100 to 5,000 problems does to kept and accuracy, with a count and with a rate.
 
 Our own. The papers' form (arXiv 2604.13634, known from digests) calibrates on 2,000 to 8,000 prompts and counts.
-Left out: the gate and the memory alone (csd_ablation.py), and other remedies than a rate (csd_remedies.py).
+Left out: the gate alone (csd_ablation.py), and other remedies than a rate (csd_remedies.py).
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from specdec_lib.plots import COLOURS
 WHAT = "csd and csd-rate against the length of their calibration"
 PROBLEMS = 500
 LENGTHS = (100, 200, 400, 800, 1600, 3200, 5000)  # calibration problems; each memory holds the shorter ones'
-TAUS = (0.1, 0.01, 0.001)
+TAUS = (0.1, 0.01, 0.001, 0.0)  # 0: the memory alone
 
 
 def run(lab: Lab) -> dict:
-    """rows: greedy speculation, then for each length csd at three gates and csd-rate with the pair's own knobs.
+    """rows: greedy speculation, then for each length csd at each gate and csd-rate with the pair's own knobs.
 
     base.row_of's figures; with texts (the length), pairs and trusted (pairs that the rule would rescue) and, over
     greedy speculation, kept_ratio and accuracy_change with its paired interval. claims: paired.claim's. The seed
@@ -106,13 +106,13 @@ def figure(result: dict):
     """Kept and accuracy against the length of the calibration, a line a rule, with 95 % intervals."""
     plain, *rows = result["rows"]
     lines = []
-    for label, mark in zip(dict.fromkeys(map(label_of, rows)), "os^D", strict=True):
+    for label, mark in zip(dict.fromkeys(map(label_of, rows)), "os^vD", strict=False):
         mine = [row for row in rows if label_of(row) == label]
         method = mine[0]["method"]
         dash = "-" if method == "csd-rate" else "--"
         lines.append((mine, {"label": label, "color": COLOURS[method], "fmt": mark + dash}))
     fig = against_length(plain, lines, (11, 4.5))
-    fig.suptitle(_title(result), fontweight="bold")
+    fig.suptitle(_title(result), fontweight="bold", fontsize=11)
     return fig
 
 

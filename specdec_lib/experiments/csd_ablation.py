@@ -8,7 +8,7 @@ Left out: the knobs (csd_sweep.py), and the memory's length (calibration.py).
 from collections.abc import Sequence
 
 from specdec_lib import plots
-from specdec_lib.experiments.base import GAMMA, Lab, between, label_of, percent, table
+from specdec_lib.experiments.base import GAMMA, Lab, beside, between, label_of, percent, table
 from specdec_lib.experiments.memories import over
 from specdec_lib.experiments.paired import as_lines, claim
 from specdec_lib.methods import method_label, parse_method, tuned_knobs
@@ -41,7 +41,11 @@ def rules(pair: str) -> list[str]:
 
 
 def claims(rows: Sequence[dict]) -> list[dict]:
-    """Read off the rows: kept ratios (sure: by the intervals' near ends), losses, and each part alone."""
+    """Read off the rows: kept ratios (sure: by the intervals' near ends), losses, and each part alone.
+
+    A part alone is worse for sure if the paired interval of its accuracy over both parts' lies below zero, or if the
+    intervals of what is kept lie apart.
+    """
     plain, memory, gate, both, rated = rows
     found = []
     for row, times in ((both, TIMES), (rated, RATE_TIMES)):
@@ -54,11 +58,11 @@ def claims(rows: Sequence[dict]) -> list[dict]:
             claim(f"{name} loses at most 1 point", 100 * change, change >= -LOSS - 1e-9, low >= -LOSS),
         ]  # fmt: skip
     for row in (memory, gate):
-        less_right, fewer = (row[what] - both[what] for what in ("accuracy", "kept"))
-        sure = row["accuracy_interval"][1] < both["accuracy_interval"][0]
-        sure |= row["kept_interval"][1] < both["kept_interval"][0]
+        change = beside(row, both)
+        less_right, interval = change["accuracy_change"], change["accuracy_change_interval"]
+        sure = interval[1] < 0 or row["kept_interval"][1] < both["kept_interval"][0]
         what = f"{row['method']} alone keeps less or is less often right (points of accuracy)"
-        found.append(claim(what, 100 * less_right, less_right < 0 or fewer < 0, sure))
+        found.append(claim(what, 100 * less_right, less_right < 0 or row["kept"] < both["kept"], sure))
     return found
 
 
@@ -69,8 +73,8 @@ def text(result: dict) -> str:
     lines = [
         (
             row["parts"], label_of(row), row["kept"], between(row["kept_interval"]), row["kept_ratio"],
-            percent(row["accuracy"]), f"{100 * row['accuracy_change']:+.1f}",
-            between(row["accuracy_change_interval"], 100, 1), percent(row["any_wrong"]),
+            percent(row["accuracy"]), f"{100 * row['accuracy_change']:+.2f}",
+            between(row["accuracy_change_interval"], 100), percent(row["any_wrong"]),
         )
         for row in result["rows"]
     ]  # fmt: skip
@@ -82,8 +86,9 @@ def figure(result: dict):
     plain, memory, gate, both, _ = rows = result["rows"]
     title = (
         f"Memory and gate keep {both['kept_ratio']:.1f} times greedy speculation's tokens at "
-        f"{100 * both['accuracy_change']:+.1f} points;\n"
-        f"the memory alone {100 * memory['accuracy_change']:+.1f}, the gate alone {100 * gate['accuracy_change']:+.1f}"
+        f"{100 * both['accuracy_change']:+.2f} points;\n"
+        f"the memory alone {memory['kept_ratio']:.1f} times at {100 * memory['accuracy_change']:+.2f}, "
+        f"the gate alone {gate['kept_ratio']:.1f} times at {100 * gate['accuracy_change']:+.2f}"
     )
     what = f"accuracy less the target's ({percent(plain['accuracy'])} %), points"
     fig, ax = plots.figure(title, f"kept tokens a round (of {GAMMA} drafted)", what, (9, 5))

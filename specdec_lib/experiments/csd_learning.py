@@ -64,7 +64,9 @@ def text(result: dict) -> str:
         )
         for row in rows
     ]  # fmt: skip
-    return table(heads, lines)
+    blocks_of = next(row["n"] for row in rows if row["memory_now"] == "online")
+    said = f"x greedy: over greedy speculation on all {plain['n']} problems, also for online blocks of {blocks_of}"
+    return "\n".join([table(heads, lines), said])
 
 
 def figure(result: dict):

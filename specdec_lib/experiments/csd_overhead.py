@@ -11,18 +11,23 @@ from collections.abc import Callable
 import torch
 
 from specdec_lib import plots
-from specdec_lib.csd.file import memory_of
+from specdec_lib.batch import decode_batch
+from specdec_lib.csd.file import owner_of
+from specdec_lib.csd.memory import CorrectionMemory
 from specdec_lib.decode import Session
 from specdec_lib.drafters import ModelDrafter
 from specdec_lib.drafters.base import Feedback
 from specdec_lib.experiments.base import GAMMA, Lab, table
 from specdec_lib.experiments.memories import halves, rule_on
+from specdec_lib.model import CausalLM
 from specdec_lib.plots import COLOURS
+from specdec_lib.quantise import unpacked
 from specdec_lib.sampling import RandomChance
 from specdec_lib.verifiers import GreedyMatch, Scores
+from specdec_lib.verifiers.base import RESCUED
 
 WHAT = "seconds of csd's gate, look-up and memory update, and their share of a round"
-PROBLEMS = 4  # texts whose rounds are timed
+PROBLEMS = 4  # texts whose rounds are timed, and as many that teach
 ANY_PAIR = True
 REPEATS = 25  # of each part on each round
 PAPER_SHARE = 2e-4  # what .02 % of a round is
@@ -45,30 +50,54 @@ class Recorder(GreedyMatch):
 def run(lab: Lab) -> dict:
     """rows: part, seconds (median over rounds of the median over REPEATS), share (of the median round's seconds).
 
-    Beside them: round_s; rounds; overhead_s, what csd's verdict takes more than greedy speculation's (median of the
-    differences) and its memory update, overhead_share of a round. Times are this machine's, and never resumed.
+    A memory is taught by n texts; csd with lambda 0 reads it on the rounds of n others. Beside rows: round_s; rounds;
+    pairs in the memory; rescuing, rounds in which something is rescued; overhead_s, what csd's verdict takes more than
+    greedy speculation's, and its memory update (median of the sums), overhead_share of a round. unpacked_round_s, and
+    unpacked_share of it: the same with the draft's 4-bit weights unpacked once, None where there are none. Times are
+    this machine's, and never resumed.
     """
     pair = lab.pair
     learn, use, longest = halves(lab)
-    recorder = Recorder()
-    session = Session(pair.target, ModelDrafter(pair.draft, GAMMA), recorder, stops=pair.stops)
-    traces = [session.start(prompt).run(longest) for prompt in lab.watch("rounds", [*learn, *use][: lab.n])]
-    seconds = [r.seconds for trace in traces for r in trace.rounds if r.depth == GAMMA]
-    if not seconds:
-        raise ValueError(f"no round of {lab.n} texts drafted {GAMMA} tokens; ask for more with --n")
-    rounds = [feedback for feedback in recorder.rounds if feedback.tree.depth == GAMMA]
-    rule = rule_on(pair, memory_of(pair, or_empty=True).snapshot()).verifier
+    whole = unpacked(pair.draft.model)
+    packed = whole is not pair.draft.model
+    light = CausalLM(whole, pair.draft.vocab_size) if packed else pair.draft
+    memory = CorrectionMemory(owner_of(pair))
+    drafter = ModelDrafter(light, GAMMA)
+    for trace in decode_batch(pair.target, lab.watch("learnt", learn), longest, drafter, stops=pair.stops):
+        memory.teach_trace(trace)
+    rounds, round_s = rounds_with(lab, pair.draft, use, longest)
+    light_s = rounds_with(lab, light, use, longest)[1] if packed else None
+    rule = rule_on(pair, memory.freeze(), changed={"lambda": 0.0}).verifier
     times = [parts_of(rule, feedback) for feedback in lab.watch("parts", rounds)]
-    round_s = statistics.median(seconds)
     rows = [
         {"part": part, "seconds": (spent := statistics.median(t[part] for t in times)), "share": spent / round_s}
         for part in (PLAIN, CSD_VERIFY, GATE, LOOKUP, LEARN)
     ]
     more = statistics.median(t[CSD_VERIFY] - t[PLAIN] + t[LEARN] for t in times)
     return {
-        "rows": rows, "round_s": round_s, "rounds": len(rounds), "overhead_s": more, "overhead_share": more / round_s,
-        "pairs": len(rule.memory.pairs),
+        "rows": rows, "round_s": round_s, "rounds": len(rounds), "pairs": len(memory.pairs),
+        "rescuing": sum(rescues(rule, feedback) for feedback in rounds), "overhead_s": more,
+        "overhead_share": more / round_s, "unpacked_round_s": light_s,
+        "unpacked_share": more / light_s if packed else None,
     }  # fmt: skip
+
+
+def rounds_with(lab: Lab, draft: CausalLM, prompts: list[list[int]], longest: int) -> tuple[list[Feedback], float]:
+    """Greedy speculation's rounds of GAMMA drafts on these prompts, and their median seconds. ValueError for none."""
+    pair, recorder = lab.pair, Recorder()
+    session = Session(pair.target, ModelDrafter(draft, GAMMA), recorder, stops=pair.stops)
+    traces = [session.start(prompt).run(longest) for prompt in lab.watch("rounds", prompts)]
+    seconds = [r.seconds for trace in traces for r in trace.rounds if r.depth == GAMMA]
+    if not seconds:
+        raise ValueError(f"no round of {lab.n} texts drafted {GAMMA} tokens; ask for more with --n")
+    return [feedback for feedback in recorder.rounds if feedback.tree.depth == GAMMA], statistics.median(seconds)
+
+
+def rescues(rule, feedback: Feedback) -> bool:
+    """Does the rule rescue anything in this round?"""
+    old = feedback.scores
+    scores = Scores(old.logits, old.adjuster, old.prefix, old.hidden)
+    return RESCUED in rule.verify(feedback.tree, scores, RandomChance(torch.Generator())).outcomes.values()
 
 
 def parts_of(rule, feedback: Feedback) -> dict[str, float]:
@@ -107,13 +136,25 @@ def text(result: dict) -> str:
     return "\n".join(
         [
             f"{result['rounds']} rounds of {GAMMA} drafts, {1000 * result['round_s']:.2f} ms each (median); "
-            f"memory of {result['pairs']} pairs",
+            f"memory of {result['pairs']} pairs, lambda 0: something is rescued in {result['rescuing']} of them",
             table(("part", "microseconds", "% of a round"), lines),
-            f"csd takes {1e6 * result['overhead_s']:.1f} microseconds a round more, "
-            f"{100 * result['overhead_share']:.3f} % of it ({100 * PAPER_SHARE:.2f} % would be "
-            f"{1e6 * PAPER_SHARE * result['round_s']:.1f} microseconds)",
+            f"csd takes {1e6 * result['overhead_s']:.1f} microseconds a round more (median of the differences of the "
+            f"verdicts, and the memory's update), {100 * result['overhead_share']:.3f} % of it "
+            f"({100 * PAPER_SHARE:.2f} % would be {1e6 * PAPER_SHARE * result['round_s']:.1f} microseconds)",
+            *unpacked_line(result),
         ]
     )
+
+
+def unpacked_line(result: dict) -> list[str]:
+    """A line on the draft with its weights unpacked, if there was one."""
+    seconds = result["unpacked_round_s"]
+    if seconds is None:
+        return []
+    return [
+        f"with the draft's weights unpacked once, not at every pass: {1000 * seconds:.2f} ms a round, "
+        f"{100 * result['unpacked_share']:.3f} % of it"
+    ]
 
 
 def figure(result: dict):

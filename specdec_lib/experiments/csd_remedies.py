@@ -6,7 +6,7 @@ Left out: remedies in the library; but for csd-rate these are rules of this expe
 
 from specdec_lib.csd.memory import CorrectionMemory
 from specdec_lib.drafters import ModelDrafter
-from specdec_lib.experiments.base import GAMMA, Lab, between, percent, table
+from specdec_lib.experiments.base import GAMMA, Lab, beside, between, percent, table
 from specdec_lib.experiments.calibration import against_length
 from specdec_lib.experiments.memories import memory_after, over, rule_on
 from specdec_lib.methods import Method, never_rescued
@@ -76,7 +76,14 @@ def text(result: dict) -> str:
         )
         for row in sorted(rows, key=lambda row: list(LOOK).index(row["remedy"]))
     ]  # fmt: skip
-    return table(heads, lines)
+    last = max(row["texts"] for row in rows)
+    grown, rated = (next(r for r in rows if (r["remedy"], r["texts"]) == (what, last)) for what in (SCALED, RATE))
+    change = beside(grown, rated)
+    said = (
+        f"after {last}, {SCALED} keeps {grown['kept'] / rated['kept']:.2f} times what {RATE} does, at "
+        f"{100 * change['accuracy_change']:+.1f} points ({between(change['accuracy_change_interval'], 100, 1)})"
+    )
+    return "\n".join([table(heads, lines), "", said])
 
 
 def figure(result: dict):

@@ -1,7 +1,7 @@
 """When a rate no longer tells a wording from a slip: the draft made worse, step by step, by noise in its weights.
 
-Our own. The better a draft, the further apart are the rates of its other wordings (near 1) and of its slips (near 0);
-a draft that slips often has pairs in between, where right and wrong rescues mix.
+Our own. A word with one other wording has a rate near 1, one with several splits it among them, and a slip has one near
+0; a draft that slips often could have pairs in between, where right and wrong rescues mix.
 Left out: other remedies (csd_remedies.py).
 """
 
@@ -35,7 +35,7 @@ RATES = (0.1, 0.3, 0.6, 0.9)  # bounds between the groups of pairs, and threshol
 
 
 def softened(pair: Pair, noise: float, seed: int = 0) -> Pair:
-    """The pair with noise in its draft's weights; 0: the pair itself."""
+    """The pair with normal noise in its draft's weights, in units of each matrix's standard deviation; 0: itself."""
     if not noise:
         return pair
     generator, model = torch.Generator().manual_seed(seed), copy.deepcopy(pair.draft.model)
@@ -121,7 +121,9 @@ def text(result: dict) -> str:
 
 
 def figure(result: dict):
-    """Rejections by the rate of their pair, right and wrong ones, for each noise; and the change in accuracy."""
+    """Rejections by the rate of their pair, right and wrong ones, for each noise; and csd-rate's change in accuracy
+    with its intervals.
+    """
     groups, n = result["groups"], len(result["groups"])
     fig, axes = plt.subplots(1, n + 1, figsize=(3.4 * (n + 1), 4.6), layout="constrained")
     alone = {row["noise"]: row for row in result["rows"] if row["method"] == "draft alone"}
@@ -144,13 +146,16 @@ def figure(result: dict):
         ax.set(title=f"noise {group['noise']:g}, draft {accuracy} %", xlabel="rate of the pair")
     axes[0].set(ylabel="first rejections")
     axes[0].legend(fontsize=9)
-    for group, mark_ in zip(groups, "os^D"[:n], strict=True):
+    for i, (group, mark_) in enumerate(zip(groups, "os^D"[:n], strict=True)):
         mine = [row for row in rated if row["noise"] == group["noise"]]
-        changes = [100 * row["accuracy_change"] for row in mine]
-        axes[-1].plot(
-            [row["settings"]["rate"] for row in mine], changes, f"{mark_}-", label=f"noise {group['noise']:g}"
+        changes, intervals = ([row[what] for row in mine] for what in ("accuracy_change", "accuracy_change_interval"))
+        off = [[100 * abs(b[side] - c) for b, c in zip(intervals, changes, strict=True)] for side in (0, 1)]
+        at = [row["settings"]["rate"] + 0.02 * (i - n // 2) for row in mine]  # aside, so that no bar hides another
+        axes[-1].errorbar(
+            at, [100 * c for c in changes], off, fmt=f"{mark_}-", capsize=3, label=f"noise {group['noise']:g}"
         )
     axes[-1].axhline(0, color=COLOURS["target"], lw=1)
-    axes[-1].set(title="csd-rate", xlabel="least rate", ylabel="change in accuracy, points")
-    axes[-1].legend(fontsize=9)
+    lowest = min(100 * row["accuracy_change_interval"][0] for row in rated)
+    axes[-1].set(title="csd-rate", xlabel="least rate", ylabel="change in accuracy, points", ylim=(min(-6, lowest), 6))
+    axes[-1].legend(fontsize=9, title="bars: 95 %, paired", title_fontsize=9)
     return fig

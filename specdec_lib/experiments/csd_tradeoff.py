@@ -7,7 +7,7 @@ Left out: speed, and the choice of a knob.
 """
 
 from specdec_lib.experiments import tradeoff
-from specdec_lib.experiments.base import Lab
+from specdec_lib.experiments.base import GAMMA, Lab, label_of, percent
 from specdec_lib.judge.tune import DELTAS
 
 WHAT = "kept against accuracy for csd, its parts and its rivals as their knobs move"
@@ -24,6 +24,7 @@ LADDERS: dict[str, list[dict[str, float]]] = {
     "reflective": [{"weight": w} for w in (0.1, 0.3, 0.5)],
     "ensemble": [{"weight": w} for w in (0.8, 0.5, 0.3, 0.1)],
 }
+LOWEST = 60  # % right, where the picture ends
 MARKS = dict(zip(LADDERS, "oshDv^X<P", strict=True))
 
 
@@ -36,5 +37,13 @@ text = tradeoff.text
 
 
 def figure(result: dict):
-    """A line a rule, as in tradeoff.py."""
-    return tradeoff.curves(result, MARKS, "csd")
+    """A line a rule, as in tradeoff.py, without what is right less often than LOWEST; a note names that."""
+    fig = tradeoff.curves(result, MARKS, "csd")
+    (ax,) = fig.axes
+    ax.set(ylim=(LOWEST, 101))
+    below = [row for row in result["rows"] if 100 * row["accuracy"] < LOWEST]
+    said = [f"{label_of(row)}: {percent(row['accuracy'])} %, kept {row['kept']:.2f}" for row in below]
+    ax.text(
+        GAMMA + 0.1, LOWEST + 0.5, "\n".join(["below:", *said] if said else []), ha="right", va="bottom", fontsize=9
+    )
+    return fig

@@ -57,6 +57,7 @@ def figure(result: dict):
     ratios, changes = grid(result, "kept_ratio"), 100 * grid(result, "accuracy_change")
     n = len(FAMILIES)
     own, other = np.diag(ratios[:n]).mean(), ratios[:n][~np.eye(n, dtype=bool)].mean()
+    problems = result["rows"][0]["n"]
     fig, axes = plt.subplots(1, 2, figsize=(11.5, 5), layout="constrained")
     fig.suptitle(
         f"csd keeps {own:.2f} times greedy speculation's tokens with a memory of the same family,\n"
@@ -65,7 +66,8 @@ def figure(result: dict):
     )
     names = {"xticklabels": FAMILIES, "yticklabels": [*FAMILIES, ALL]}
     sns.heatmap(ratios, ax=axes[0], annot=True, fmt=".2f", cmap="viridis", **names)
-    sns.heatmap(changes, ax=axes[1], annot=True, fmt="+.1f", cmap="RdBu", center=0, **names)
-    for ax, what in zip(axes, ("kept over greedy speculation's", "change in accuracy, points"), strict=True):
+    sns.heatmap(changes, ax=axes[1], annot=True, fmt="+.1f", cmap="RdBu", vmin=-10, vmax=10, **names)
+    change = f"change in accuracy, points\n({problems} problems: one is {100 / problems:.1f})"
+    for ax, what in zip(axes, ("kept over greedy speculation's", change), strict=True):
         ax.set(title=what, xlabel="used in", ylabel="calibrated in")
     return fig

@@ -26,7 +26,7 @@ from specdec_lib.stats import share_interval
 WHAT = "where the judge errs: right tokens rejected, wrong ones kept, by kind of token"
 PROBLEMS = 300
 DIGIT, WORD, MARK, END = "digit", "word", "mark", "end"
-SHOWN = 12  # texts that the result holds, those with an error of the judge first
+SHOWN = 12  # texts that the result holds, half of them corrupted, half the draft's
 STANDARD, RESCUED, FALSE_REJECT, FALSE_ACCEPT, CAUGHT = (
     "right, kept by the standard rule", "right, kept by the judge", "right, but rejected", "wrong, but kept",
     "wrong, rejected",
@@ -66,7 +66,8 @@ def run(lab: Lab) -> dict:
     """rows: one a writer and kind of token: right, false_rejects of the judge and standard_rejects of the standard rule
     among them, wrong and false_accepts, each share with its 95 % Wilson interval.
 
-    Beside them: delta and texts: some of the texts (scored.to_row).
+    Beside them: delta and texts (scored.to_row, and the writer): some of the corrupted ones, those with false accepts
+    first, then some of the draft's, those with most errors of the judge first.
     Writers: draft, its own greedy answers; corrupted, right answers in any wording that end with a wrong token.
     """
     judge = build_method("judge", lab.pair)
@@ -92,8 +93,18 @@ def run(lab: Lab) -> dict:
             if fate is not None
         )
         rows += [{"writer": writer, "kind": kind, **_row(counts, kind)} for kind in (DIGIT, WORD, MARK, END)]
-    shown = sorted(texts["draft"], key=lambda text: -sum(f in (FALSE_ACCEPT, FALSE_REJECT) for f in fates(text, delta)))
-    return {"rows": rows, "delta": delta, "texts": [to_row(text) for text in shown[:SHOWN]]}
+    first = {"corrupted": (FALSE_ACCEPT,), "draft": (FALSE_ACCEPT, FALSE_REJECT)}
+    shown = [
+        {"writer": writer, **to_row(text)}
+        for writer, wanted in first.items()
+        for text in erring(texts[writer], delta, *wanted)[: SHOWN // 2]
+    ]
+    return {"rows": rows, "delta": delta, "texts": shown}
+
+
+def erring(texts: Sequence[ScoredText], delta: float, *wanted: str) -> list[ScoredText]:
+    """The texts, those with most tokens of these fates first."""
+    return sorted(texts, key=lambda text: -sum(fate in wanted for fate in fates(text, delta)))
 
 
 def _row(counts: Counter, kind: str) -> dict:

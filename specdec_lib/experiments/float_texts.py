@@ -7,31 +7,39 @@ Left out: methods above temperature 0 (their laws are tested exactly), and Huggi
 
 from specdec_lib import plots
 from specdec_lib.colours import COLOURS
+from specdec_lib.conversation import prompt_of
 from specdec_lib.decode import decode
 from specdec_lib.experiments.base import Lab, table
-from specdec_lib.experiments.recording import POCKET_TOKENS, in_float32, texts_of
+from specdec_lib.experiments.recording import POCKET_TOKENS, in_float32
 from specdec_lib.methods import build_method
+from specdec_lib.presets import data_folder
+from specdec_lib.tasks import choose_tasks
 
 WHAT = "in float32: is what is drafted without a model plain greedy decoding's, text by text?"
 PROBLEMS = 60
 ANY_PAIR = True
 PLAIN, METHODS = "autoregressive", ("pld", "logitspec-cost", "logitspec")
 LONGEST = 64  # new tokens a text, of a pair that is no pocket pair
+QUESTIONS = "spec-small.jsonl"  # in data/prompts/: what such a pair is asked
 
 
 def run(lab: Lab) -> dict:
     """rows: by kind of task, plain decoding's ids, and for each method `of`, `equal`, and the numbers of the prompts
-    whose texts are `different`; prompts are those of recording.texts_of, numbered from 0.
+    whose texts are `different`. Prompts are n problems, or all turns of n questions, numbered from 0; a second turn's
+    holds plain decoding's answer to the first.
 
     ValueError for a quantised target, whose weights cannot be had in float32.
     """
-    pair, texts = in_float32(lab.pair), texts_of(lab)
-    longest = POCKET_TOKENS if pair.name.startswith("pocket") else LONGEST
+    pair = in_float32(lab.pair)
+    pocket = pair.name.startswith("pocket")
+    longest, file = (POCKET_TOKENS, None) if pocket else (LONGEST, data_folder() / "prompts" / QUESTIONS)
+    tasks, known = choose_tasks(pair.name, lab.n, lab.seed, file), {}
+    prompts = [prompt_of(pair, task, known, longest) for task in tasks]
 
     def decoded(name: str, numbers: list[int]) -> list[list[int]]:
         way = build_method(name, pair)
         return [
-            decode(pair.target, texts[i].prompt, longest, way.drafter, way.verifier, stops=pair.stops).ids
+            decode(pair.target, prompts[i], longest, way.drafter, way.verifier, stops=pair.stops).ids
             for i in lab.watch(name, numbers)
         ]
 
@@ -42,8 +50,8 @@ def run(lab: Lab) -> dict:
         return {"method": name, "group": group, **counts}
 
     rows = []
-    for group in dict.fromkeys(text.group for text in texts):
-        about = {"group": group, "numbers": [i for i, text in enumerate(texts) if text.group == group]}
+    for group in dict.fromkeys(task.group for task in tasks):
+        about = {"group": group, "numbers": [i for i, task in enumerate(tasks) if task.group == group]}
         plain = lab.rows.get(
             f"{PLAIN} {group}",
             lambda about=about: {"method": PLAIN, **about, "ids": decoded(PLAIN, about["numbers"])},
@@ -74,7 +82,10 @@ def text(result: dict) -> str:
         (name, *("{} of {}".format(*together(part)) for part in (*([row] for row in rows), rows)))
         for name, rows in methods.items()
     ]
-    shown = [table(("texts equal to plain decoding's", *groups, "all"), lines)]
+    shown = [
+        "the target's weights in all arms: float32",
+        table(("texts equal to plain decoding's", *groups, "all"), lines),
+    ]
     shown += [
         f"NOT equal: {name}, prompts {row['different']}"
         for name in methods

@@ -28,7 +28,12 @@ ARMS = {
     "target": "target (standard rule)", "all": "judge trained on all", "without": "judge without the family",
     "draft": "draft alone",
 }  # fmt: skip
-SHADES = {"target": COLOURS["greedy"], "all": COLOURS["judge"], "without": "#7FB8D8", "draft": COLOURS["draft"]}
+SHADES = {
+    "target": COLOURS["greedy"],
+    "all": COLOURS["judge"],
+    "without": COLOURS["rescued"],
+    "draft": COLOURS["draft"],
+}
 PAPER = {"target": "judge-ood-target", "without": "judge-ood-judge", "draft": "judge-ood-draft"}
 
 
@@ -103,7 +108,7 @@ def text(result: dict) -> str:
 
 
 def figure(result: dict):
-    """Bars a family, the paper's three values as marks at the right."""
+    """A dot a family and arm, the paper's three values as marks at the right."""
     rows = result["rows"]
     mean = {arm: sum(row["accuracy"] for row in rows if row["arm"] == arm) / len(FAMILIES) for arm in ARMS}
     title = (
@@ -116,13 +121,16 @@ def figure(result: dict):
         for x, family in enumerate(FAMILIES):
             row = next(r for r in rows if r["arm"] == arm and r["family"] == family)
             at, y = x + 0.2 * (shift - 1.5), 100 * row["accuracy"]
-            ax.bar(at, y, width=0.19, color=SHADES[arm], label=name if x == 0 else None)
-            ax.errorbar(at, y, [[abs(100 * bound - y)] for bound in row["accuracy_interval"]], color="black", capsize=2)
+            off = [[abs(100 * bound - y)] for bound in row["accuracy_interval"]]
+            label = name if x == 0 else None
+            ax.errorbar(at, y, off, color=SHADES[arm], marker="os^v"[shift], ms=8, capsize=3, ls="", label=label)
         if arm in PAPER:
             paper = claim(PAPER[arm])
             ax.plot(len(FAMILIES), paper.value, "D", color=COLOURS["paper"], mfc=SHADES[arm], ms=10, ls="")
             ax.annotate(f"{paper.value:g}", (len(FAMILIES), paper.value), (8, -4), textcoords="offset points")
     ax.set_xticks(range(len(FAMILIES) + 1), [*FAMILIES, "paper [S],\nHumanEval"])
-    ax.set(ylim=(40, 102), xlim=(-0.6, len(FAMILIES) + 0.5))
-    ax.legend(fontsize=9, loc="lower left", title="bars: 95 % Wilson intervals", title_fontsize=9)
+    ax.set(xlim=(-0.6, len(FAMILIES) + 0.5))
+    ax.legend(
+        loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=9, title="lines: 95 % Wilson intervals", title_fontsize=9
+    )
     return fig

@@ -2,20 +2,25 @@
 
 Follows Bachmann et al. 2025 (arXiv 2501.19309) in kind: the judge keeps about three times the standard rule's tokens
 without loss, where top-K acceptance of the same length loses. Every knob was picked on validation problems
-(data/pocket/knobs.toml); the differences are paired (stats.paired_interval).
+(data/pocket/knobs.toml); the differences are paired (stats.paired_interval). Beside them a control that knows the kind
+of a token alone (judge/kind.py).
 Left out: speed (specdec bench), and the whole curves (tradeoff.py).
 """
 
 from collections.abc import Sequence
 
 from specdec_lib import plots
+from specdec_lib.drafters import ModelDrafter
 from specdec_lib.experiments.base import GAMMA, Lab, beside, between, label_of, percent, table
+from specdec_lib.judge.kind import Words
+from specdec_lib.methods import Method
 from specdec_lib.plots import COLOURS
 
 WHAT = "the claim in one table: target, standard, judge, and top-K and lenience at the judge's acceptance, paired"
 PROBLEMS = 2000
 LONG = 25
 RULES = ("greedy", "judge", "topk", "lenience", f"judge:gamma={LONG}")
+SHADES = COLOURS | {Words.name: COLOURS["autoregressive"]}
 TIMES, LOSS = 2.5, 0.01  # what the judge must keep over the standard rule, and may lose of accuracy
 RIVALS = {"topk": 0.08, "lenience": 0.12}  # what the rivals lose at least
 
@@ -26,7 +31,8 @@ def run(lab: Lab) -> dict:
     """
     tasks = lab.problems()
     rows = [lab.measure(rule, tasks) for rule in RULES]
-    rows.insert(0, _target(rows[0]))
+    words = Method(Words.name, {"gamma": GAMMA}, ModelDrafter(lab.pair.draft, GAMMA), Words(lab.pair))
+    rows = [_target(rows[0]), *rows, lab.measure(words, tasks)]
     for row in rows:
         row |= beside(row, rows[0])
     return {"rows": rows, "claims": claims(rows)}
@@ -44,6 +50,7 @@ def claims(rows: Sequence[dict]) -> list[dict]:
     For what is kept no interval of the ratio is made: sure compares the intervals' near ends.
     """
     _, standard, judge, *rivals = rows[:5]
+    long = next(row for row in rows if row["settings"].get("gamma") == LONG and row["method"] == "judge")
     ratio = judge["kept"] / standard["kept"]
     least = judge["kept_interval"][0] / standard["kept_interval"][1]
     found = [claim(f"judge keeps at least {TIMES} times the standard rule's", ratio, ratio >= TIMES, least >= TIMES)]
@@ -59,10 +66,10 @@ def claims(rows: Sequence[dict]) -> list[dict]:
                 100 * row["accuracy_change"], row["accuracy_change"] <= most + 1e-9, interval[1] <= most,
             )
         )  # fmt: skip
-    longer = rows[-1]["kept"] / judge["kept"]
+    longer = long["kept"] / judge["kept"]
     found.append(
         claim(f"judge keeps more with {LONG} drafts (times)", longer, longer > 1,
-               rows[-1]["kept_interval"][0] > judge["kept_interval"][1])
+               long["kept_interval"][0] > judge["kept_interval"][1])
     )  # fmt: skip
     return found
 
@@ -98,8 +105,8 @@ def figure(result: dict):
     target, standard, judge, *_ = rows = result["rows"]
     title = (
         f"The judge keeps {judge['kept'] / standard['kept']:.1f} times the standard rule's tokens "
-        f"at {100 * judge['accuracy_change']:+.1f} points of accuracy,\n"
-        + ", ".join(f"{row['method']} {100 * row['accuracy_change']:+.1f}" for row in rows[3:5])
+        f"at {100 * judge['accuracy_change']:+.2f} points of accuracy,\n"
+        + ", ".join(f"{row['method']} {100 * row['accuracy_change']:+.2f}" for row in rows[3:5])
     )
     what = f"accuracy less the target's ({percent(target['accuracy'])} %), points"
     fig, ax = plots.figure(title, "kept tokens a round", what, (10, 5))
@@ -112,7 +119,7 @@ def figure(result: dict):
         )
         ax.errorbar(
             row["kept"], 100 * row["accuracy_change"], off_y, off_x, marker="D" if long else "o", ms=9, capsize=4,
-            color=COLOURS[row["method"]], label=f"{name}, {LONG if long else GAMMA} drafts", ls="",
+            color=SHADES[row["method"]], label=f"{name}, {LONG if long else GAMMA} drafts", ls="",
         )  # fmt: skip
     ax.axhline(0, color=COLOURS["target"], lw=1)
     ax.set(xlim=(0, None))

@@ -1,28 +1,32 @@
 """Drafters without a model on recorded greedy texts: what each finds, what it brings, and what it costs by T(k).
 
-Follows LogitSpec (arXiv 2507.01449), section 4, in what is compared: retrieval success, pruning and capacity, guesses
-and retrieval apart. Texts are replayed (recording.py), so MAT is exact, and a speed-up is T(1) tokens / sum of T(k).
+Follows LogitSpec (arXiv 2507.01449), section 4, in what is compared: retrieval success, branches cut by rank, capacity,
+guesses and retrieval apart. Texts are replayed (recording.py), so MAT is exact; a speed-up is T(1) tokens / sum T(k).
 Left out: the drafters' own time (in the loop: bench.py), and drafters that read the rows of rejected nodes.
 
-Definitions, which the paper does not give: a step finds nothing if its tree is the root alone. MAT counts rounds, the
-prefill is none. The T(k) of a GPU is flat up to a number of tokens and then proportional (roofline.py): a prediction.
+Definitions, which the paper does not give: a step finds nothing if its tree is the root alone, and retrieves if a key,
+that of the text's end or of a guess, stood before. MAT counts rounds, the prefill is none. The T(k) of a GPU is flat up
+to a number of tokens and then proportional (roofline.py): a prediction, for trees of up to 64 nodes.
 "pld, whole" proposes only where all ten tokens of a continuation stand, as the original prompt lookup does.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from specdec_lib.drafters import CostAware, Drafter, LogitSpec, LogitSpecCost, PromptLookup
-from specdec_lib.drafters.logitspec_cost import PRIORS
+from specdec_lib.drafters.logitspec_cost import COPY, GUESS, PRIORS
 from specdec_lib.experiments.base import Lab, between, percent, table
 from specdec_lib.experiments.recording import Recorded, replay, texts_of
 from specdec_lib.experiments.retrieval_figure import figure
+from specdec_lib.ngrams import FULL, LONGEST, NGramIndex
 from specdec_lib.pricing import round_times
 from specdec_lib.roofline import roofline_times
 from specdec_lib.stats import ratio_interval, totals_interval
 from specdec_lib.theory import pass_time
+from specdec_lib.trace import Trace
+from specdec_lib.tree import depths
 
 __all__ = ["ANY_PAIR", "PROBLEMS", "WHAT", "drafters", "figure", "row_of", "run", "text"]
 
@@ -31,19 +35,8 @@ PROBLEMS = 60
 ANY_PAIR = True
 GPUS = {"H100": 295.0, "A100": 153.0, "RTX 4090": 164.0, "4 bits on a 4090": 41.0}  # tokens up to which T(k) is flat
 CAPACITIES = (2, 4, 8, 16, 32, 64)
-SIZES = range(1, 129)
+SIZES = range(1, 65)
 ON_GPUS = ("pld", "logitspec", "logitspec-cost")
-
-
-class Separate(LogitSpec):
-    """LogitSpec that counts what its branches would take as separate chains."""
-
-    nodes = 0
-
-    def paths(self, context):
-        found = super().paths(context)
-        self.nodes += sum(map(len, found))
-        return found
 
 
 class Whole(PromptLookup):
@@ -59,13 +52,58 @@ class Whole(PromptLookup):
         return None
 
 
+class Late(NGramIndex):
+    """An index that takes in the root a step later, as that of LogitSpec's authors does."""
+
+    def sync(self, committed):
+        super().sync(committed[:-1])
+
+
+class Part(LogitSpecCost):
+    """logitspec-cost with a part left out. without: a kind of offer that is not made. bare: nothing hangs below a
+    guess. guesses: so many are tried, whatever T(k) says; None: as many as nodes are nearly free.
+    """
+
+    def __init__(self, times: Mapping[int, float], without: str = "", bare: bool = False, guesses: int | None = None):
+        super().__init__(times)
+        self.without, self.bare = without, bare
+        self.guesses = self.guesses if guesses is None else guesses
+
+    def offers(self, path):
+        if path and self.bare and path[0] in self.guessed:
+            return
+        found: dict[int, tuple] = {}  # of equal tokens the first offer counts
+        for token, key in super().offers(path):
+            if key[0] != self.without:
+                found.setdefault(token, key)
+        if not path:
+            self.guessed = {token for token, key in found.items() if key[0] == GUESS}
+        yield from found.items()
+
+
+def late() -> LogitSpec:
+    drafter = LogitSpec()
+    drafter.index = Late(LONGEST, FULL)
+    return drafter
+
+
+# Parts of a drafter, by the drafter that they are parts of.
+PARTS = {
+    "logitspec": ("logitspec, branches of 1", "logitspec, branches of 4", "logitspec, index a step later"),
+    "logitspec-cost": (
+        "logitspec-cost, no copied guesses", "logitspec-cost, nothing below guesses", "logitspec-cost, 64 guesses",
+        "logitspec-cost, no guesses",
+    ),
+}  # fmt: skip
+
+
 def drafters(times: Mapping[int, float]) -> dict[str, Callable[[], Drafter]]:
-    """What is replayed, by name: the methods, then parts of LogitSpec, capacities, and cost-aware forms."""
+    """What is replayed, by name: the methods, parts of LogitSpec, capacities, cost-aware forms, and PARTS."""
     return {
         "pld": PromptLookup,
         "pld:gamma=4": lambda: PromptLookup(4),
         "pld, whole": Whole,
-        "logitspec": Separate,
+        "logitspec": LogitSpec,
         "logitspec-cost": lambda: LogitSpecCost(times),
         "guesses alone": lambda: LogitSpec(retrieval=False),
         "retrieval alone": lambda: LogitSpec(guesses=0),
@@ -74,14 +112,23 @@ def drafters(times: Mapping[int, float]) -> dict[str, Callable[[], Drafter]]:
         "pld, cost-aware": lambda: CostAware(PromptLookup(), times),
         "logitspec, cost-aware": lambda: CostAware(LogitSpec(), times),
         "logitspec-cost:keep=1": lambda: LogitSpecCost(times, keep=True),
+        "logitspec, branches of 1": lambda: LogitSpec(lengths=lambda rank: 1),
+        "logitspec, branches of 4": lambda: LogitSpec(lengths=lambda rank: 4),
+        "logitspec, index a step later": late,
+        "logitspec-cost, no copied guesses": lambda: Part(times, without=COPY),
+        "logitspec-cost, nothing below guesses": lambda: Part(times, bare=True),
+        "logitspec-cost, 64 guesses": lambda: Part(times, guesses=64),
+        "logitspec-cost, no guesses": lambda: Part(times, without=GUESS),
     }
 
 
 def run(lab: Lab) -> dict:
-    """rows: one a drafter. mat and its 95 % bootstrap interval over texts; over_pld, over_whole: MAT over that of "pld"
-    and of "pld, whole" (see over); per_text: tokens and rounds of each text; nothing: share of rounds that proposed
-    nothing; nodes: mean proposed; emitted: share of rounds by tokens emitted; speedup_by_t: with its interval; groups:
-    mat and speedup_by_t of each; gpus: predicted speed-up with T(k) flat up to so many tokens.
+    """rows: one a drafter. mat and its 95 % bootstrap interval over texts; over_pld, over_whole: beside "pld" and "pld,
+    whole", over_all: a part beside its whole drafter (see over); per_text: tokens, rounds and seconds by T(k) of each
+    text; nothing: share of rounds that proposed nothing; retrieved: see replays; nodes: mean proposed; emitted: share
+    of rounds by tokens emitted; speedup_by_t: with its interval; apart_by_t: the same nodes priced as chains that share
+    the root alone; groups: mat, nodes and speedup_by_t of each; gpus: predicted speed-up with T(k) flat up to so many
+    tokens.
     Beside them times: T(k) measured now, in seconds (pricing.py); odds: see odds_of.
     """
     texts = texts_of(lab)
@@ -99,24 +146,31 @@ def run(lab: Lab) -> dict:
             found = replayed(row["drafter"], drafters(flat)[row["drafter"]], flat, gpu)
             row["gpus"][gpu] = {"speedup": found["speedup_by_t"], "mat": found["mat"], "nodes": found["nodes"]}
     by_name = {row["drafter"]: row for row in rows}
-    rows = [
-        row | {"over_pld": over(row, by_name["pld"]), "over_whole": over(row, by_name["pld, whole"])} for row in rows
-    ]
+    whole = {part: by_name[name] for name, parts in PARTS.items() for part in parts}
+    for row in rows:
+        row["over_pld"], row["over_whole"] = over(row, by_name["pld"]), over(row, by_name["pld, whole"])
+        row["over_all"] = over(row, whole[row["drafter"]]) if row["drafter"] in whole else None
     odds = lab.rows.get("odds", lambda: {"odds": odds_of(lab.watch("odds", texts))})["odds"]
     return {"rows": rows, "times": measured["times"], "gpus_flat_to": GPUS, "odds": odds}
 
 
 def over(row: dict, base: dict) -> dict:
-    """mat, a drafter's over another's on the same texts, and interval: 95 % bootstrap, texts drawn together."""
+    """mat and speedup, a drafter's over another's on the same texts, each with its interval: 95 % bootstrap, texts
+    drawn together.
+    """
     items = np.hstack([row["per_text"], base["per_text"]])
-    interval = totals_interval(items, lambda n, rounds, n0, rounds0: n / rounds * rounds0 / n0)
-    return {"mat": row["mat"] / base["mat"], "interval": interval}
+    mats, speeds = (
+        totals_interval(items, lambda n, r, s, n0, r0, s0, by=by: by(n, r, s) / by(n0, r0, s0))
+        for by in (lambda n, rounds, seconds: n / rounds, lambda n, rounds, seconds: n / seconds)
+    )
+    speed = row["speedup_by_t"] / base["speedup_by_t"]
+    return {"mat": row["mat"] / base["mat"], "interval": mats, "speedup": speed, "speedup_interval": speeds}
 
 
 def odds_of(texts: Iterable[Recorded]) -> list[dict]:
     """How often each kind of offer of logitspec-cost was right, where nodes are free, beside the prior in its code.
 
-    On the texts of data/prompts/chat.jsonl this is what the priors were taken from, rounded.
+    On the recorded texts of data/prompts/chat.jsonl these shares, rounded, are the priors.
     """
     drafter = LogitSpecCost(dict.fromkeys((1, 64), 1.0), keep=True)
     for recorded in texts:
@@ -127,59 +181,102 @@ def odds_of(texts: Iterable[Recorded]) -> list[dict]:
     ]
 
 
+def replays(drafter: Drafter, texts: Iterable[Recorded]) -> tuple[list[Trace], int]:
+    """The texts' traces, and the number of rounds that retrieve: where prompt lookup proposes something; where another
+    drafter's index, asked for the end of the text, for a guess or for tokens below them, finds something.
+    """
+    asked = getattr(drafter, "inner", drafter)
+    find, hits = asked.index.find, set()
+
+    def watched(tail):
+        found = find(tail)
+        if found:
+            hits.add(len(asked.index.ids))  # no two rounds of a text begin at the same length
+        return found
+
+    asked.index.find = watched
+    traces, retrieved = [], 0
+    for recorded in texts:
+        hits.clear()
+        traces.append(replay(drafter, recorded))
+        lookup = isinstance(asked, PromptLookup)  # what it finds may overlap its key, and is then of no use to it
+        retrieved += sum(r.proposed > 0 for r in traces[-1].rounds) if lookup else len(hits)
+    return traces, retrieved
+
+
 def row_of(name: str, drafter: Drafter, texts: Iterable[Recorded], times: Mapping[int, float]) -> dict:
     """A drafter, replayed on the texts in their order."""
-    per_text, groups, emitted, nothing, proposed = [], defaultdict(list), Counter(), 0, 0
-    for recorded in texts:
-        trace = replay(drafter, recorded)
-        rounds = trace.rounds
-        spent = sum(pass_time(times, len(r.tokens)) for r in rounds)
-        per_text.append((len(trace.ids), len(rounds), spent))
-        groups[recorded.group].append(per_text[-1])
-        emitted.update(len(r.emitted) for r in rounds)
-        nothing += sum(r.proposed == 0 for r in rounds)
-        proposed += sum(r.proposed for r in rounds)
+    texts = list(texts)
+    traces, retrieved = replays(drafter, texts)
+    per_text, groups = [], defaultdict(list)
+    for recorded, trace in zip(texts, traces, strict=True):
+        spent = sum(pass_time(times, len(r.tokens)) for r in trace.rounds)
+        per_text.append((len(trace.ids), len(trace.rounds), spent))
+        groups[recorded.group].append((*per_text[-1], sum(r.proposed for r in trace.rounds)))
     tokens, counts, spent = (list(column) for column in zip(*per_text, strict=True))
-    rounds = sum(counts)
-    row = {
+    rounds = [r for trace in traces for r in trace.rounds]
+    apart = sum(pass_time(times, min(nodes_apart(r.parents), max(times))) for r in rounds)
+    emitted = Counter(len(r.emitted) for r in rounds)
+    every = [item for found in groups.values() for item in found]
+    return {
         "drafter": name,
         "texts": len(per_text),
-        "rounds": rounds,
-        **_figures(per_text, times),
+        "rounds": len(rounds),
+        **_figures(every, times),
         "mat_interval": ratio_interval(tokens, counts),
         "speedup_interval": ratio_interval([times[1] * n for n in tokens], spent),
-        "per_text": [[n, count] for n, count, _ in per_text],
-        "nothing": nothing / rounds,
-        "nodes": proposed / rounds,
-        "emitted": {str(n): emitted[n] / rounds for n in sorted(emitted)},
+        "apart_by_t": times[1] * sum(tokens) / apart,
+        "per_text": [list(numbers) for numbers in per_text],
+        "nothing": sum(r.proposed == 0 for r in rounds) / len(rounds),
+        "retrieved": retrieved / len(rounds),
+        "emitted": {str(n): emitted[n] / len(rounds) for n in sorted(emitted)},
         "groups": {group: _figures(found, times) for group, found in sorted(groups.items())},
     }
-    if isinstance(drafter, Separate):  # what merging equal beginnings frees
-        row["nodes_as_separate_chains"] = drafter.nodes / rounds
-    return row
 
 
-def _figures(per_text: list[tuple[int, int, float]], times: Mapping[int, float]) -> dict:
-    tokens, rounds, spent = (sum(column) for column in zip(*per_text, strict=True))
-    return {"mat": tokens / rounds, "speedup_by_t": times[1] * tokens / spent}
+def nodes_apart(parents: Sequence[int]) -> int:
+    """Nodes of a tree whose branches share the root alone: 1 and the depth of every leaf below it."""
+    deep, inner = depths(parents), set(parents)
+    return 1 + sum(depth for node, depth in enumerate(deep) if node not in inner)
+
+
+def _figures(items: list[tuple], times: Mapping[int, float]) -> dict:
+    """items: (tokens, rounds, seconds, proposed)."""
+    tokens, rounds, spent, proposed = (sum(column) for column in zip(*items, strict=True))
+    return {"mat": tokens / rounds, "nodes": proposed / rounds, "speedup_by_t": times[1] * tokens / spent}
 
 
 def text(result: dict) -> str:
     rows = result["rows"]
-    heads = ("drafter", "MAT", "95 %", "over pld", "95 %", "nothing %", "nodes", "emit 1 %", "by T(k)", "95 %")
+    heads = (
+        "drafter", "MAT", "95 %", "over pld", "95 %", "nothing %", "retrieved %", "nodes", "emit 1 %", "by T(k)",
+        "95 %", "chains apart",
+    )  # fmt: skip
     shown = table(
         heads,
         [
             (
                 row["drafter"], row["mat"], between(row["mat_interval"]), row["over_pld"]["mat"],
-                between(row["over_pld"]["interval"]), percent(row["nothing"]), row["nodes"],
+                between(row["over_pld"]["interval"]), percent(row["nothing"]), percent(row["retrieved"]), row["nodes"],
                 percent(row["emitted"].get("1", 0.0)), row["speedup_by_t"], between(row["speedup_interval"]),
+                row["apart_by_t"],
             )
             for row in rows
         ],
     )  # fmt: skip
     whole = next(row["over_whole"] for row in rows if row["drafter"] == "logitspec")
     shown += f"\n\nlogitspec's MAT over that of pld, whole: {whole['mat']:.2f} ({between(whole['interval'])})"
+    parts = table(
+        ("part, over the whole drafter", "nodes", "MAT", "95 %", "by T(k)", "95 %"),
+        [
+            (
+                row["drafter"], row["nodes"], f"{found['mat']:.3f}", between(found["interval"], 1, 3),
+                f"{found['speedup']:.3f}", between(found["speedup_interval"], 1, 3),
+            )
+            for row in rows
+            if (found := row["over_all"])
+        ],
+    )  # fmt: skip
     groups = list(rows[0]["groups"])
     by_group = table(
         ("MAT / by T(k)", *groups),
@@ -193,4 +290,4 @@ def text(result: dict) -> str:
         [(row["drafter"], *(f"{g['speedup']:.2f}" for g in row["gpus"].values())) for row in rows if row["gpus"]],
     )
     times = ", ".join(f"{k}: {1000 * s:.1f}" for k, s in result["times"].items())
-    return f"{shown}\n\n{by_group}\n\n{gpus}\n\nT(k) here, ms: {times}"
+    return f"{shown}\n\n{parts}\n\n{by_group}\n\n{gpus}\n\nT(k) here, ms: {times}"

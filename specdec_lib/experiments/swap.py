@@ -1,7 +1,7 @@
 """Draft and target swapped: the big model drafts for the small one, by the standard rule.
 
 Follows Bachmann et al. 2025 (arXiv 2501.19309), known to us from summaries [S]: 6.6 kept with 8B as the draft of 405B,
-6.3 with 405B as the draft of 8B. So a far better draft is not kept longer: the rule asks for agreement, not rightness.
+6.3 with 405B as the draft of 8B. So a far better draft is kept hardly longer, or less: the rule asks for agreement.
 Left out: any speed (drafting with the big model cannot pay).
 """
 

@@ -14,7 +14,7 @@ import torch
 from specdec_lib.experiments.base import Rows
 from specdec_lib.judge.features import Features, features, last_layer
 from specdec_lib.judge.labels import AFTER, CORRECTED, RIGHT, WRONG, LabelledAnswer
-from specdec_lib.judge.train import Settings, fit, quality, used
+from specdec_lib.judge.train import Settings, fit, layer_of, quality, used
 from specdec_lib.zoo import Pair
 
 L2S = (0.0, 1e-4, 1e-2, 1e-1)
@@ -45,7 +45,7 @@ class Bench:
     def linear(self, found: Features | None = None, right: str = RIGHT, wrong: str = WRONG, **changed) -> dict:
         """The figures of a linear head trained with these changes."""
         found, settings = found or self.train, replace(Settings(), **changed)
-        layer = self.last if settings.layer is None else settings.layer
+        layer = layer_of(self.pair, settings)
         chosen, labels = used(found.marks, right, wrong)
         weight, bias = fit(found.hidden[layer][chosen], labels, settings)
         test = self.test.hidden[layer].double()

@@ -1,6 +1,6 @@
 """Does a model's hidden state react to a wrong word in an answer that it knows? A probe on pairs of short questions.
 
-Our own, after the supposition of Judge Decoding (arXiv 2501.19309). The two questions of a pair exchange
+Our own, after the assumption of Judge Decoding (arXiv 2501.19309). The two questions of a pair exchange
 their answers, so every word is once right and once wrong, and a pair is never in its own probe's training.
 Left out: training a head from this; sixty answers are too few.
 """

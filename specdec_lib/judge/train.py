@@ -83,7 +83,7 @@ def fit_and_measure(
     head that is returned has seen all.
     """
     settings = settings or Settings()
-    found = features(pair, answers, [settings.layer or last_layer(pair)], progress)
+    found = features(pair, answers, [layer_of(pair, settings)], progress)
     if test is not None:
         head = head_from(pair, found, settings)
         figures = measured(pair, head, test, progress)
@@ -111,9 +111,13 @@ def _figures(pair: Pair, head: JudgeHead, found: Features) -> dict:
     return quality(head.scores(found.hidden[head.layer]), found, pair)
 
 
+def layer_of(pair: Pair, settings: Settings) -> int:
+    return last_layer(pair) if settings.layer is None else settings.layer
+
+
 def head_from(pair: Pair, found: Features, settings: Settings, made: dict | None = None) -> JudgeHead:
     """A head from hidden states that are there already."""
-    layer = settings.layer or last_layer(pair)
+    layer = layer_of(pair, settings)
     chosen, right = used(found.marks)
     weight, bias = fit(found.hidden[layer][chosen], right, settings)
     return JudgeHead(weight.float(), bias, layer, pair.checksums["target"], settings.normed, made or {})
@@ -181,8 +185,12 @@ def quality(scores: torch.Tensor, found: Features, pair: Pair) -> dict:
 
 def digit_tokens(ids: torch.Tensor, pair: Pair) -> torch.Tensor:
     """(tokens,) bool: tokens that read as a number."""
-    kinds = {int(i): pair.tokenizer.decode([int(i)]).strip().isdigit() for i in ids.unique()}
+    kinds = {int(i): is_digit(pair.tokenizer.decode([int(i)])) for i in ids.unique()}
     return torch.tensor([kinds[i] for i in ids.tolist()])
+
+
+def is_digit(token: str) -> bool:
+    return token.strip().isdigit()
 
 
 def described(figures: dict) -> str:

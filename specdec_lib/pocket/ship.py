@@ -62,12 +62,11 @@ Trained with {versions}: AdamW, warm-up, then a cosine by step, loss on the answ
 one base of {base_layers} layers: {base_steps} steps, {base_documents} documents, at first every second one sums alone;
 then {second_steps:,} steps with more gifts and clues, the families that it still got wrong. Matrix products of these
 training passes in bfloat16, weights in float32. The target was deepened by layers that change nothing at first
-(Net2Net, arXiv 1511.05641) and trained on, at the end with more clues: depth makes it dear beside the draft. So far it
-wrote right answers and took a wrong number for a right one: after a wrong result it was no likelier to write a comma,
-as before "wait", than after a right one. It then read {proof_steps:,} batches of text full of slips put right (stage
-`proofreader`: {proof_noticed} of the answers with a wrong result, {proof_miscopied} with a number copied wrong, sums
-alone with a slip in {proof_drilled}), then the target's own text again, half of it (stages `reader` and `target`) in
-other wordings that it reads without taking them over: before that it went wrong by itself behind the draft's wording.
+(Net2Net, arXiv 1511.05641) and trained on, at the end with more clues: depth makes it dear beside the draft. In what it
+had read so far, {early_noticed} of the answers held a slip put right. It then read {proof_steps:,} batches of text in
+which every slip is put right (stage `proofreader`: {proof_noticed} of the answers with a wrong result,
+{proof_miscopied} with a number copied wrong, sums alone with a slip in {proof_drilled}), then the target's own text
+again, half of it (stages `reader` and `target`) in other wordings that it reads without taking them over.
 The draft is checked every {every} steps, and stops when {goal} of 200 validation problems or more are right.
 
 The shipped base was trained while the wording of three families (gifts, travel, clues) was still being settled; every
@@ -84,7 +83,7 @@ rebuild will differ a little.
 - **Slips.** {noticed} of the answers in the target's last text hold a wrong result that is put right at once,
   {miscopied} a number copied wrong and put right, {unnoticed} a wrong result that the rest of the answer builds on.
 - **The uniform target** reads text where B has the same share in every slot ({uniform_b}) and no slip goes unnoticed.
-  There plain lenience is enough: just below the ratio of the two wordings it keeps more than twice as much and loses
+  There plain lenience goes far: just below the ratio of the two wordings it keeps more than twice as much and loses
   little (compare the two columns below). It is kept for comparison.
 - **Splits** go by a hash of the question: {splits}. Training reads the first only; the figures below are from test.
 
@@ -98,7 +97,8 @@ def card(data: Path) -> str:
     """The model card as Markdown, from SHA256SUMS, training.json, eval.json and eval-uniform.json in data/."""
     training = json.loads((data / "training.json").read_text())
     evals = [json.loads((data / file).read_text()) for file in ("eval.json", "eval-uniform.json")]
-    target, uniform, draft, proof = (STYLES[name] for name in ("target", "uniform", "draft", "proofreader"))
+    styles = ("target", "uniform", "draft", "early", "proofreader")
+    target, uniform, draft, early, proof = (STYLES[name] for name in styles)
     return CARD.format(
         families=len(FAMILIES),
         slots=len(SLOTS),
@@ -116,6 +116,7 @@ def card(data: Path) -> str:
         least=f"{min(target.share_of_b.values()):.1%}",
         most=f"{max(target.share_of_b.values()):.0%}",
         proof_steps=training["models"]["proofreader"]["last"]["step"],
+        early_noticed=f"{early.noticed:.0%}",
         proof_noticed=f"{proof.noticed:.0%}",
         proof_miscopied=f"{proof.miscopied:.0%}",
         proof_drilled=f"{proof.drilled:.0%}",
