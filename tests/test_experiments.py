@@ -31,6 +31,7 @@ from specdec_lib.experiments import (
     truncation,
 )
 from specdec_lib.experiments.base import Lab, Rows
+from specdec_lib.experiments.retrieval_parts import drafters
 from specdec_lib.judge.data import marked
 from specdec_lib.judge.head import JudgeHead
 from specdec_lib.judge.kind import Words
@@ -497,7 +498,7 @@ def replayed_rows() -> dict:
         "retrieved": 0.6, "apart_by_t": 1.2, "over_all": None,
     }  # fmt: skip
     gpus = {"A100": {"speedup": 1.5, "mat": 1.5, "nodes": 5.0}}
-    names = retrieval.drafters({1: 1.0, 64: 1.0})
+    names = drafters({1: 1.0, 64: 1.0})
     rows = [row | {"drafter": name, "gpus": gpus if name in retrieval.ON_GPUS else {}} for name in names]
     return {"rows": rows, "times": {"1": 0.04, "64": 0.1}, "gpus_flat_to": {"A100": 153.0}}
 

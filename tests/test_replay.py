@@ -18,7 +18,7 @@ from specdec_lib import conversation, pricing
 from specdec_lib.decode import decode
 from specdec_lib.drafters import CostAware, LogitSpec, LogitSpecCost, PromptLookup
 from specdec_lib.drafters.logitspec_cost import COPY, FOLLOWED, GUESS
-from specdec_lib.experiments import float_texts, index_cost, next_next, recording, retrieval
+from specdec_lib.experiments import float_texts, index_cost, next_next, recording, retrieval, retrieval_parts
 from specdec_lib.experiments.base import Lab, Rows
 from specdec_lib.model import CausalLM, TableModel
 from specdec_lib.pricing import round_times
@@ -167,7 +167,9 @@ def test_a_drafter_over_another_is_a_ratio_of_mats_with_its_texts_drawn_together
     found = retrieval.over(row, base)
     assert found["mat"] == pytest.approx(1.25) and found["interval"] == pytest.approx((1.25, 1.25))
     assert found["speedup"] == 2 and found["speedup_interval"] == pytest.approx((2, 2))
-    rows = {name: retrieval.row_of(name, make(), TEXTS, TIMES) for name, make in retrieval.drafters(TIMES).items()}
+    rows = {
+        name: retrieval.row_of(name, make(), TEXTS, TIMES) for name, make in retrieval_parts.drafters(TIMES).items()
+    }
     low, high = retrieval.over(rows["logitspec"], rows["pld"])["interval"]
     assert low <= rows["logitspec"]["mat"] / rows["pld"]["mat"] <= high and low < high
 
@@ -199,7 +201,7 @@ def test_a_round_retrieves_where_a_key_stood_before(drafter, rounds):
 
 def test_an_index_may_take_in_the_root_a_step_later():
     """The root 1 is not yet there: what followed the first 1 ends at 3."""
-    for drafter, proposed in ((LogitSpec(), [2, 3, 1]), (retrieval.late(), [2, 3])):
+    for drafter, proposed in ((LogitSpec(), [2, 3, 1]), (retrieval_parts.late(), [2, 3])):
         assert drafter.propose(context_of(SMALL.prompt)).tokens.tolist() == [1, *proposed]
 
 
@@ -223,7 +225,7 @@ def test_nodes_apart_are_counted_leaf_by_leaf():
     ids=str,
 )
 def test_a_part_of_logitspec_cost_makes_no_other_offers(left_out, kinds):
-    drafter, whole = retrieval.Part(FLAT, **left_out), LogitSpecCost(FLAT)
+    drafter, whole = retrieval_parts.Part(FLAT, **left_out), LogitSpecCost(FLAT)
     for text in TEXTS:
         trace = recording.replay(drafter, text)
         assert {kind for kind, *_ in drafter.odds.counts} <= kinds
@@ -254,16 +256,16 @@ def test_priors_are_the_shares_of_the_recorded_chat_texts():
     ],
 )
 def test_prompt_lookup_of_whole_continuations(ids, drafted):
-    assert retrieval.Whole(3).propose(context_of(ids)).tokens.tolist() == [ids[-1], *drafted]
+    assert retrieval_parts.Whole(3).propose(context_of(ids)).tokens.tolist() == [ids[-1], *drafted]
 
 
 def test_what_a_gpu_would_gain_is_mat_where_t_is_flat(monkeypatch):
     found = results(monkeypatch)["retrieval"]
     rows = {row["drafter"]: row for row in found["rows"]}
     assert rows["logitspec"]["gpus"]["H100"]["speedup"] == pytest.approx(rows["logitspec"]["mat"])
-    assert set(rows) == set(retrieval.drafters(TIMES))
+    assert set(rows) == set(retrieval_parts.drafters(TIMES))
     parts = {name for name, row in rows.items() if row["over_all"]}
-    assert parts == {part for parts in retrieval.PARTS.values() for part in parts}
+    assert parts == {part for parts in retrieval_parts.PARTS.values() for part in parts}
     assert all(odd["tested"] > 0 and 0 < odd["prior"] < 1 for odd in found["odds"])
 
 

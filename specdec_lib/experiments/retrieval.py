@@ -2,12 +2,12 @@
 
 Follows LogitSpec (arXiv 2507.01449), section 4, in what is compared: retrieval success, branches cut by rank, capacity,
 guesses and retrieval apart. Texts are replayed (recording.py), so MAT is exact; a speed-up is T(1) tokens / sum T(k).
-Left out: the drafters' own time (in the loop: bench.py), and drafters that read the rows of rejected nodes.
+Left out: the drafters' own time (in the loop: bench.py), drafters that read the rows of rejected nodes, and what is
+replayed by which name (retrieval_parts.py).
 
 Definitions, which the paper does not give: a step finds nothing if its tree is the root alone, and retrieves if a key,
 that of the text's end or of a guess, stood before. MAT counts rounds, the prefill is none. The T(k) of a GPU is flat up
 to a number of tokens and then proportional (roofline.py): a prediction, for trees of up to 64 nodes.
-"pld, whole" proposes only where all ten tokens of a continuation stand, as the original prompt lookup does.
 """
 
 from collections import Counter, defaultdict
@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from specdec_lib.drafters import CostAware, Drafter, LogitSpec, LogitSpecCost, PromptLookup
-from specdec_lib.drafters.logitspec_cost import COPY, GUESS, PRIORS
+from specdec_lib.drafters import Drafter, LogitSpecCost, PromptLookup
+from specdec_lib.drafters.logitspec_cost import PRIORS
 from specdec_lib.experiments.base import Lab, between, percent, table
 from specdec_lib.experiments.recording import Recorded, replay, texts_of
 from specdec_lib.experiments.retrieval_figure import figure
-from specdec_lib.ngrams import FULL, LONGEST, NGramIndex
+from specdec_lib.experiments.retrieval_parts import PARTS, drafters
 from specdec_lib.pricing import round_times
 from specdec_lib.roofline import roofline_times
 from specdec_lib.stats import ratio_interval, totals_interval
@@ -28,98 +28,14 @@ from specdec_lib.theory import pass_time
 from specdec_lib.trace import Trace
 from specdec_lib.tree import depths
 
-__all__ = ["ANY_PAIR", "PROBLEMS", "WHAT", "drafters", "figure", "row_of", "run", "text"]
+__all__ = ["ANY_PAIR", "PROBLEMS", "WHAT", "figure", "replays", "row_of", "run", "text"]
 
 WHAT = "drafters without a model on recorded texts: found, MAT, nodes, and speed-up by T(k), here and on GPUs"
 PROBLEMS = 60
 ANY_PAIR = True
 GPUS = {"H100": 295.0, "A100": 153.0, "RTX 4090": 164.0, "4 bits on a 4090": 41.0}  # tokens up to which T(k) is flat
-CAPACITIES = (2, 4, 8, 16, 32, 64)
 SIZES = range(1, 65)
 ON_GPUS = ("pld", "logitspec", "logitspec-cost")
-
-
-class Whole(PromptLookup):
-    """Prompt lookup that takes no continuation of fewer than gamma tokens; the leftmost one is the longest there is."""
-
-    def _position(self):
-        ids, longest = self.index.ids, self.index.longest
-        while longest and (found := self.index.find(ids[-longest:])):
-            at, length = found
-            if at + self.gamma <= len(ids):
-                return at
-            longest = length - 1
-        return None
-
-
-class Late(NGramIndex):
-    """An index that takes in the root a step later, as that of LogitSpec's authors does."""
-
-    def sync(self, committed):
-        super().sync(committed[:-1])
-
-
-class Part(LogitSpecCost):
-    """logitspec-cost with a part left out. without: a kind of offer that is not made. bare: nothing hangs below a
-    guess. guesses: so many are tried, whatever T(k) says; None: as many as nodes are nearly free.
-    """
-
-    def __init__(self, times: Mapping[int, float], without: str = "", bare: bool = False, guesses: int | None = None):
-        super().__init__(times)
-        self.without, self.bare = without, bare
-        self.guesses = self.guesses if guesses is None else guesses
-
-    def offers(self, path):
-        if path and self.bare and path[0] in self.guessed:
-            return
-        found: dict[int, tuple] = {}  # of equal tokens the first offer counts
-        for token, key in super().offers(path):
-            if key[0] != self.without:
-                found.setdefault(token, key)
-        if not path:
-            self.guessed = {token for token, key in found.items() if key[0] == GUESS}
-        yield from found.items()
-
-
-def late() -> LogitSpec:
-    drafter = LogitSpec()
-    drafter.index = Late(LONGEST, FULL)
-    return drafter
-
-
-# Parts of a drafter, by the drafter that they are parts of.
-PARTS = {
-    "logitspec": ("logitspec, branches of 1", "logitspec, branches of 4", "logitspec, index a step later"),
-    "logitspec-cost": (
-        "logitspec-cost, no copied guesses", "logitspec-cost, nothing below guesses", "logitspec-cost, 64 guesses",
-        "logitspec-cost, no guesses",
-    ),
-}  # fmt: skip
-
-
-def drafters(times: Mapping[int, float]) -> dict[str, Callable[[], Drafter]]:
-    """What is replayed, by name: the methods, parts of LogitSpec, capacities, cost-aware forms, and PARTS."""
-    return {
-        "pld": PromptLookup,
-        "pld:gamma=4": lambda: PromptLookup(4),
-        "pld, whole": Whole,
-        "logitspec": LogitSpec,
-        "logitspec-cost": lambda: LogitSpecCost(times),
-        "guesses alone": lambda: LogitSpec(retrieval=False),
-        "retrieval alone": lambda: LogitSpec(guesses=0),
-        **{f"logitspec:capacity={c}": lambda c=c: LogitSpec(c) for c in CAPACITIES[:-1]},
-        **{f"logitspec:guesses={g}": lambda g=g: LogitSpec(guesses=g) for g in (8, 32)},
-        "pld, cost-aware": lambda: CostAware(PromptLookup(), times),
-        "logitspec, cost-aware": lambda: CostAware(LogitSpec(), times),
-        "logitspec-cost:keep=1": lambda: LogitSpecCost(times, keep=True),
-        "logitspec, branches of 1": lambda: LogitSpec(lengths=lambda rank: 1),
-        "logitspec, branches of 4": lambda: LogitSpec(lengths=lambda rank: 4),
-        "logitspec, index a step later": late,
-        "logitspec-cost, no copied guesses": lambda: Part(times, without=COPY),
-        "logitspec-cost, nothing below guesses": lambda: Part(times, bare=True),
-        "logitspec-cost, 64 guesses": lambda: Part(times, guesses=64),
-        "logitspec-cost, no guesses": lambda: Part(times, without=GUESS),
-    }
 
 
 def run(lab: Lab) -> dict:
