@@ -27,6 +27,7 @@ COLOURS = {
     "judge": "#0072B2",
     "autojudge": "#44AA99",
     "reflective": "#882255",
+    "words": "#666666",  # the control of lesson 05
     "csd": "#CC6677",
     "csd-rate": "#DDCC77",
     "csd-memory": "#88CCEE",

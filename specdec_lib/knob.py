@@ -28,7 +28,6 @@ KNOBS = {
     "fly": ("entropy", (math.inf, 1.5, 1.2, 1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05, 0.0)),
     "words": ("words", (0, 1)),
 }
-SHADES = COLOURS | {"words": COLOURS["autoregressive"]}
 FLY_WINDOW = 6
 TYPICAL_SCALE = 0.3  # Medusa's second constant
 
@@ -159,7 +158,7 @@ def draw_knob(readings: Mapping[str, Mapping[float, KnobReading]], rule: str, kn
     for name, curve in readings.items():
         ax.plot(
             [r.kept_round for r in curve.values()], [100 * r.wrong_accepted for r in curve.values()], "o-",
-            color=SHADES[name], label=name, markersize=4, linewidth=3 if name == rule else 1.5,
+            color=COLOURS[name], label=name, markersize=4, linewidth=3 if name == rule else 1.5,
         )  # fmt: skip
     ax.plot(here.kept_round, 100 * here.wrong_accepted, "D", color="black", markersize=11, label="here", zorder=5)
     ax.axhline(100 * here.wrong, color=COLOURS["autoregressive"], linestyle=":", label="texts with a wrong token")

@@ -17,6 +17,7 @@ from specdec_lib.whole import check_whole
 from specdec_lib.zoo import data_folder
 
 CHAT = Path("prompts") / "chat.jsonl"  # under data/: the prompts for models that read plain English
+SPEC = Path("prompts") / "spec-small.jsonl"  # under data/: the same of six kinds, some of two turns
 
 
 @dataclass(frozen=True)

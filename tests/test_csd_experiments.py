@@ -543,13 +543,13 @@ def test_the_parts_of_the_rule_are_timed_and_nothing_is_learnt_meanwhile(pair, m
 def test_a_packed_draft_s_round_is_timed_both_ways(pair, monkeypatch):
     light = copy.deepcopy(pair.draft.model)
     monkeypatch.setattr(csd_overhead, "REPEATS", 1)
-    monkeypatch.setattr(csd_overhead, "unpacked", lambda model: light)
+    monkeypatch.setattr(memories, "unpacked", lambda model: light)
     asked = []
 
-    def rounds_with(lab, draft, prompts, longest):
-        asked.append(draft.model)
-        found, _ = plain(lab, draft, prompts, longest)
-        return found, 2.0 if draft.model is light else 8.0
+    def rounds_with(lab, timed, prompts, longest):
+        asked.append(timed.draft.model)
+        found, _ = plain(lab, timed, prompts, longest)
+        return found, 2.0 if timed.draft.model is light else 8.0
 
     plain = csd_overhead.rounds_with
     monkeypatch.setattr(csd_overhead, "rounds_with", rounds_with)

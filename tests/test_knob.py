@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from specdec_lib import knob
+from specdec_lib.colours import COLOURS
 from specdec_lib.decode import decode
 from specdec_lib.judge.features import features, last_layer
 from specdec_lib.judge.head import JudgeHead
@@ -312,5 +313,5 @@ def test_the_picture_has_a_curve_a_rule_and_the_place_of_the_knob():
     lines = {line.get_label(): line for line in axes.get_lines()}
     assert [name for name in lines if name in KNOBS] == list(KNOBS)
     for name in KNOBS:
-        assert lines[name].get_color() == knob.SHADES[name] and len(lines[name].get_xdata()) == len(KNOBS[name][1])
+        assert lines[name].get_color() == COLOURS[name] and len(lines[name].get_xdata()) == len(KNOBS[name][1])
     assert (list(lines["here"].get_xdata()), list(lines["here"].get_ydata())) == ([3.0], [100.0])

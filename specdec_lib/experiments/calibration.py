@@ -106,7 +106,7 @@ def figure(result: dict):
     """Kept and accuracy against the length of the calibration, a line a rule, with 95 % intervals."""
     plain, *rows = result["rows"]
     lines = []
-    for label, mark in zip(dict.fromkeys(map(label_of, rows)), "os^vD", strict=False):
+    for label, mark in zip(dict.fromkeys(map(label_of, rows)), "os^vD", strict=True):
         mine = [row for row in rows if label_of(row) == label]
         method = mine[0]["method"]
         dash = "-" if method == "csd-rate" else "--"

@@ -10,7 +10,7 @@ from specdec_lib.filling import draw_filling, filling_of
 from specdec_lib.pocket.tokenizer import world_tokens
 
 WHAT = "a memory as it fills, and csd on it over lambda and tau (lesson 07's widget)"
-PROBLEMS = 100
+PROBLEMS = 60
 LENGTHS = (10, 30, 100, 300, 1000, 5000)
 LAMBDAS = (20, 6, 2)
 TAUS = (0.1, 0.01, 0.001, 0.0)

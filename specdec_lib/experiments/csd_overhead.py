@@ -18,13 +18,12 @@ from specdec_lib.decode import Session
 from specdec_lib.drafters import ModelDrafter
 from specdec_lib.drafters.base import Feedback
 from specdec_lib.experiments.base import GAMMA, Lab, table
-from specdec_lib.experiments.memories import halves, rule_on
-from specdec_lib.model import CausalLM
+from specdec_lib.experiments.memories import halves, rule_on, with_unpacked_draft
 from specdec_lib.plots import COLOURS
-from specdec_lib.quantise import unpacked
 from specdec_lib.sampling import RandomChance
 from specdec_lib.verifiers import GreedyMatch, Scores
 from specdec_lib.verifiers.base import RESCUED
+from specdec_lib.zoo import Pair
 
 WHAT = "seconds of csd's gate, look-up and memory update, and their share of a round"
 PROBLEMS = 4  # texts whose rounds are timed, and as many that teach
@@ -58,15 +57,12 @@ def run(lab: Lab) -> dict:
     """
     pair = lab.pair
     learn, use, longest = halves(lab)
-    whole = unpacked(pair.draft.model)
-    packed = whole is not pair.draft.model
-    light = CausalLM(whole, pair.draft.vocab_size) if packed else pair.draft
-    memory = CorrectionMemory(owner_of(pair))
-    drafter = ModelDrafter(light, GAMMA)
+    light = with_unpacked_draft(pair)
+    memory, drafter = CorrectionMemory(owner_of(pair)), ModelDrafter(light.draft, GAMMA)
     for trace in decode_batch(pair.target, lab.watch("learnt", learn), longest, drafter, stops=pair.stops):
         memory.teach_trace(trace)
-    rounds, round_s = rounds_with(lab, pair.draft, use, longest)
-    light_s = rounds_with(lab, light, use, longest)[1] if packed else None
+    rounds, round_s = rounds_with(lab, pair, use, longest)
+    light_s = None if light is pair else rounds_with(lab, light, use, longest)[1]
     rule = rule_on(pair, memory.freeze(), changed={"lambda": 0.0}).verifier
     times = [parts_of(rule, feedback) for feedback in lab.watch("parts", rounds)]
     rows = [
@@ -78,14 +74,14 @@ def run(lab: Lab) -> dict:
         "rows": rows, "round_s": round_s, "rounds": len(rounds), "pairs": len(memory.pairs),
         "rescuing": sum(rescues(rule, feedback) for feedback in rounds), "overhead_s": more,
         "overhead_share": more / round_s, "unpacked_round_s": light_s,
-        "unpacked_share": more / light_s if packed else None,
+        "unpacked_share": light_s and more / light_s,
     }  # fmt: skip
 
 
-def rounds_with(lab: Lab, draft: CausalLM, prompts: list[list[int]], longest: int) -> tuple[list[Feedback], float]:
+def rounds_with(lab: Lab, pair: Pair, prompts: list[list[int]], longest: int) -> tuple[list[Feedback], float]:
     """Greedy speculation's rounds of GAMMA drafts on these prompts, and their median seconds. ValueError for none."""
-    pair, recorder = lab.pair, Recorder()
-    session = Session(pair.target, ModelDrafter(draft, GAMMA), recorder, stops=pair.stops)
+    recorder = Recorder()
+    session = Session(pair.target, ModelDrafter(pair.draft, GAMMA), recorder, stops=pair.stops)
     traces = [session.start(prompt).run(longest) for prompt in lab.watch("rounds", prompts)]
     seconds = [r.seconds for trace in traces for r in trace.rounds if r.depth == GAMMA]
     if not seconds:
@@ -95,9 +91,13 @@ def rounds_with(lab: Lab, draft: CausalLM, prompts: list[list[int]], longest: in
 
 def rescues(rule, feedback: Feedback) -> bool:
     """Does the rule rescue anything in this round?"""
-    old = feedback.scores
-    scores = Scores(old.logits, old.adjuster, old.prefix, old.hidden)
-    return RESCUED in rule.verify(feedback.tree, scores, RandomChance(torch.Generator())).outcomes.values()
+    verdict = rule.verify(feedback.tree, fresh(feedback.scores), RandomChance(torch.Generator()))
+    return RESCUED in verdict.outcomes.values()
+
+
+def fresh(scores: Scores) -> Scores:
+    """The same logits, of which nothing is computed yet."""
+    return Scores(scores.logits, scores.adjuster, scores.prefix, scores.hidden)
 
 
 def parts_of(rule, feedback: Feedback) -> dict[str, float]:
@@ -105,11 +105,8 @@ def parts_of(rule, feedback: Feedback) -> dict[str, float]:
     tree, old, verdict = feedback.tree, feedback.scores, feedback.verdict
     chance = RandomChance(torch.Generator())  # a greedy verdict draws nothing
 
-    def fresh() -> Scores:
-        return Scores(old.logits, old.adjuster, old.prefix, old.hidden)
-
     plain, csd = GreedyMatch(), rule
-    known, reached = fresh(), list(verdict.outcomes)
+    known, reached = fresh(old), list(verdict.outcomes)
     known.best  # noqa: B018  (made once: the verdict has it, too)
     told = verdict.tokens, tree.parents, verdict.outcomes, verdict.best, feedback.committed, len(feedback.kept) + 1
     memory = rule.memory.snapshot()
@@ -119,7 +116,7 @@ def parts_of(rule, feedback: Feedback) -> dict[str, float]:
             rule.trusts(verdict.tokens[node], verdict.best[tree.parents[node]])
 
     parts: dict[str, Callable] = {
-        PLAIN: lambda: plain.verify(tree, fresh(), chance), CSD_VERIFY: lambda: csd.verify(tree, fresh(), chance),
+        PLAIN: lambda: plain.verify(tree, fresh(old), chance), CSD_VERIFY: lambda: csd.verify(tree, fresh(old), chance),
         GATE: lambda: rule.gate(tree, known), LOOKUP: look_up, LEARN: lambda: memory.teach(*told),
     }  # fmt: skip
     found: dict[str, list[float]] = {part: [] for part in parts}

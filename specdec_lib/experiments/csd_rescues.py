@@ -5,7 +5,6 @@ Left out: whether a rescue was right (csd_precision.py, where answers can be che
 """
 
 from collections import Counter
-from dataclasses import replace
 
 from specdec_lib import plots
 from specdec_lib import trace as figures
@@ -16,11 +15,9 @@ from specdec_lib.drafters import ModelDrafter
 from specdec_lib.exactness import Metered, exactness
 from specdec_lib.experiments.base import GAMMA, Lab, between, label_of, percent, table
 from specdec_lib.experiments.csd_patterns import KINDS, kind_of
-from specdec_lib.experiments.memories import halves, rule_on
+from specdec_lib.experiments.memories import halves, rule_on, with_unpacked_draft
 from specdec_lib.methods import Method
-from specdec_lib.model import CausalLM
 from specdec_lib.plots import COLOURS
-from specdec_lib.quantise import unpacked
 from specdec_lib.stats import ratio_interval
 from specdec_lib.trace import Trace
 from specdec_lib.verifiers import GreedyMatch
@@ -43,8 +40,7 @@ def run(lab: Lab) -> dict:
     kinds: rescued tokens by kind; pairs: the most often rescued as [draft, target, times]. Beside rows: learnt, the
     memory's most frequent pairs as [draft, target, count, rate], texts, patterns.
     """
-    draft = CausalLM(unpacked(lab.pair.draft.model), lab.pair.draft.vocab_size)  # no time is measured here
-    pair = replace(lab.pair, draft=draft)
+    pair = with_unpacked_draft(lab.pair)  # no time is measured here
     learn, use, longest = halves(lab)
     plain = Method("greedy", {"gamma": GAMMA}, ModelDrafter(pair.draft, GAMMA), GreedyMatch())
 

@@ -13,14 +13,13 @@ from specdec_lib.experiments.base import Lab, table
 from specdec_lib.experiments.recording import POCKET_TOKENS, in_float32
 from specdec_lib.methods import build_method
 from specdec_lib.presets import data_folder
-from specdec_lib.tasks import choose_tasks
+from specdec_lib.tasks import SPEC, choose_tasks
 
 WHAT = "in float32: is what is drafted without a model plain greedy decoding's, text by text?"
 PROBLEMS = 60
 ANY_PAIR = True
 PLAIN, METHODS = "autoregressive", ("pld", "logitspec-cost", "logitspec")
 LONGEST = 64  # new tokens a text, of a pair that is no pocket pair
-QUESTIONS = "spec-small.jsonl"  # in data/prompts/: what such a pair is asked
 
 
 def run(lab: Lab) -> dict:
@@ -32,7 +31,7 @@ def run(lab: Lab) -> dict:
     """
     pair = in_float32(lab.pair)
     pocket = pair.name.startswith("pocket")
-    longest, file = (POCKET_TOKENS, None) if pocket else (LONGEST, data_folder() / "prompts" / QUESTIONS)
+    longest, file = (POCKET_TOKENS, None) if pocket else (LONGEST, data_folder() / SPEC)
     tasks, known = choose_tasks(pair.name, lab.n, lab.seed, file), {}
     prompts = [prompt_of(pair, task, known, longest) for task in tasks]
 

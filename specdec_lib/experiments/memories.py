@@ -5,7 +5,7 @@ Left out: the memory itself (csd/), and the experiments, one file each.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 
 from specdec_lib.csd.calibrate import calibrate, of_families, stream
 from specdec_lib.csd.file import check_fits, load, owner_of, save
@@ -14,11 +14,13 @@ from specdec_lib.drafters import ModelDrafter
 from specdec_lib.evaluate import MAX_NEW_TOKENS
 from specdec_lib.experiments.base import GAMMA, Lab, beside
 from specdec_lib.methods import Method, parse_method, rule_on_memory, tuned_knobs
+from specdec_lib.model import CausalLM
 from specdec_lib.pocket.tokenizer import prompt_ids
 from specdec_lib.pocket.world import FAMILIES
 from specdec_lib.presets import data_folder
+from specdec_lib.quantise import unpacked
 from specdec_lib.smollm2 import cache_folder
-from specdec_lib.tasks import read_tasks
+from specdec_lib.tasks import SPEC, read_tasks
 from specdec_lib.zoo import Pair
 
 
@@ -56,6 +58,12 @@ def rule_on(pair: Pair, memory: CorrectionMemory, name: str = "csd", changed: di
     return Method(name, knobs, drafter, rule_on_memory(pair, memory, name, **of_rule))
 
 
+def with_unpacked_draft(pair: Pair) -> Pair:
+    """The pair with its draft's 4-bit weights unpacked once (quantise.py); the pair itself where there are none."""
+    model = unpacked(pair.draft.model)
+    return pair if model is pair.draft.model else replace(pair, draft=CausalLM(model, pair.draft.vocab_size))
+
+
 def over(row: dict, plain: dict) -> dict:
     """A row with kept_ratio and accuracy_change over another on the same problems (base.beside)."""
     return row | {"kept_ratio": row["kept"] / plain["kept"]} | beside(row, plain)
@@ -63,7 +71,6 @@ def over(row: dict, plain: dict) -> dict:
 
 # ---- prompts of any pair ---------------------------------------------------------------------------------------
 
-SPEC = Path("prompts") / "spec-small.jsonl"  # under data/; first turns, for models that read plain English
 SHORT = 64  # new tokens of their texts
 
 

@@ -20,7 +20,6 @@ WHAT = "the claim in one table: target, standard, judge, and top-K and lenience 
 PROBLEMS = 2000
 LONG = 25
 RULES = ("greedy", "judge", "topk", "lenience", f"judge:gamma={LONG}")
-SHADES = COLOURS | {Words.name: COLOURS["autoregressive"]}
 TIMES, LOSS = 2.5, 0.01  # what the judge must keep over the standard rule, and may lose of accuracy
 RIVALS = {"topk": 0.08, "lenience": 0.12}  # what the rivals lose at least
 
@@ -119,7 +118,7 @@ def figure(result: dict):
         )
         ax.errorbar(
             row["kept"], 100 * row["accuracy_change"], off_y, off_x, marker="D" if long else "o", ms=9, capsize=4,
-            color=SHADES[row["method"]], label=f"{name}, {LONG if long else GAMMA} drafts", ls="",
+            color=COLOURS[row["method"]], label=f"{name}, {LONG if long else GAMMA} drafts", ls="",
         )  # fmt: skip
     ax.axhline(0, color=COLOURS["target"], lw=1)
     ax.set(xlim=(0, None))

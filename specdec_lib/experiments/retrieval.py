@@ -75,12 +75,12 @@ def over(row: dict, base: dict) -> dict:
     drawn together.
     """
     items = np.hstack([row["per_text"], base["per_text"]])
-    mats, speeds = (
-        totals_interval(items, lambda n, r, s, n0, r0, s0, by=by: by(n, r, s) / by(n0, r0, s0))
-        for by in (lambda n, rounds, seconds: n / rounds, lambda n, rounds, seconds: n / seconds)
-    )
-    speed = row["speedup_by_t"] / base["speedup_by_t"]
-    return {"mat": row["mat"] / base["mat"], "interval": mats, "speedup": speed, "speedup_interval": speeds}
+    return {
+        "mat": row["mat"] / base["mat"],
+        "interval": totals_interval(items, lambda n, r, s, n0, r0, s0: n / r * r0 / n0),
+        "speedup": row["speedup_by_t"] / base["speedup_by_t"],
+        "speedup_interval": totals_interval(items, lambda n, r, s, n0, r0, s0: n / s * s0 / n0),
+    }
 
 
 def odds_of(texts: Iterable[Recorded]) -> list[dict]:
