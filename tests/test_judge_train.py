@@ -228,7 +228,7 @@ def test_a_stage_is_measured_with_its_own_weights_and_once(pair, tmp_path):
     write_labels(file, labelled(pair, 24), pair, {})
     answers = read_labels(file, pair)
     rows = Rows(tmp_path / "rows.json", {"arguments": {}, "seed": None, "checksums": None})
-    with pytest.raises(FileNotFoundError, match="later.*holds no finished model; make pocket"):
+    with pytest.raises(FileNotFoundError, match="later.*holds no finished model; train it"):
         stages.stages(tmp_path, file, file, rows, ("early", "later"))
     assert not rows.rows
     early, late = stages.stages(tmp_path, file, file, rows, ("early", "late"))

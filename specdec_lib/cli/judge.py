@@ -1,4 +1,4 @@
-"""`specdec judge data`, `train`, `eval`, `ablate`, `stages` and `react`.
+"""`specdec judge data`, `train`, `eval`, `ablate`, `stages`, `correction` and `react`.
 
 Our own.
 Left out: what they compute (judge/) and the rule that uses a head (verifiers/judge.py).
@@ -197,9 +197,34 @@ def stages(
 ) -> None:
     """The AUC before and after the target has read text in which every slip is put right. Goes on where it stopped."""
     writable(json_file)
+    from specdec_lib.judge import stages as staged
+
+    _trained_targets(staged.stages, staged.table, work, labels, held_out, json_file)
+
+
+@command(
+    """
+specdec judge correction --labels labels.jsonl.gz --held-out validation.jsonl.gz --json correction.json
+""",
+    judge,
+)
+def correction(
+    labels: LabelsOption,
+    held_out: TestLabelsOption,
+    json_file: RowsOption,
+    work: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the small targets were trained.")] = (
+        Path("build/pocket")
+    ),
+) -> None:
+    """The AUC with and without self-correction in a small target's text. Goes on where it stopped."""
+    writable(json_file)
+    from specdec_lib.judge import correction as corrected
+
+    _trained_targets(corrected.correction, corrected.table, work, labels, held_out, json_file)
+
+
+def _trained_targets(measure, table, work: Path, labels: Path, held_out: Path, json_file: Path) -> None:
     from specdec_lib.experiments.base import Rows
-    from specdec_lib.judge.stages import stages as measure
-    from specdec_lib.judge.stages import table
     from specdec_lib.provenance import provenance
 
     origin = provenance({"labels": labels.name, "held_out": held_out.name}) | {"checksums": None}

@@ -4,10 +4,11 @@ Our own; Judge Decoding (arXiv 2501.19309) assumes that a model reacts to an err
 right. The stages `fluent`, `steady` and `target` of pocket/train.py are one model before it reads text in which every
 slip is put right, soon after it, and as it is shipped. In what `fluent` has read, 10 % of the answers hold a slip put
 right, so no stage is without any.
-Left out: a model without any; and training the stages (make pocket; their folders stay under build/pocket).
+Left out: a target that has read none (correction.py); and training the stages (make pocket; their folders stay under
+build/pocket).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from specdec_lib.experiments.base import Rows, between
@@ -27,10 +28,16 @@ def stages(
 
     Rows that are there are not made again. FileNotFoundError where a stage has not been trained.
     """
-    missing = [name for name in names if not (work / name / "model").is_dir()]
-    if missing:
-        raise FileNotFoundError(f"{work / missing[0]} holds no finished model; make pocket trains the stages")
+    check_trained(work, names)
     return [rows.get(name, lambda name=name: _row(work, name, labels, held_out, progress)) for name in names]
+
+
+def check_trained(work: Path, names: Iterable[str]) -> None:
+    """FileNotFoundError, naming the first that is missing, unless work/name holds a finished model for each name."""
+    for name in names:
+        if not (work / name / "model").is_dir():
+            how = f"python -m specdec_lib.pocket.train {name} --work {work}"
+            raise FileNotFoundError(f"{work / name} holds no finished model; train it: {how}")
 
 
 def _row(work: Path, name: str, labels: Path, held_out: Path, progress: bool) -> dict:

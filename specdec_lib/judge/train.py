@@ -6,7 +6,7 @@ Left out: the choice of delta, which needs decoded answers (tune.py).
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -143,10 +143,25 @@ def auc(scores, right, weights=None) -> float | None:
 
 def auc_interval(scores, right, answer, seed: int = 0, resamples: int = 200) -> list[float] | None:
     """95 % percentile bootstrap of the AUC over answers, whose tokens are drawn together. answer: (tokens,)."""
+    return _middle(auc(scores, right, weights) for weights in _draws(answer, seed, resamples))
+
+
+def auc_gain_interval(mine, theirs, right, answer, seed: int = 0, resamples: int = 200) -> list[float] | None:
+    """The same of the AUC of mine less that of theirs, two scores (tokens,) of the same tokens, drawn alike."""
+    pairs = (tuple(auc(s, right, weights) for s in (mine, theirs)) for weights in _draws(answer, seed, resamples))
+    return _middle(None if None in pair else pair[0] - pair[1] for pair in pairs)
+
+
+def _draws(answer, seed: int, resamples: int) -> Iterator[np.ndarray]:
+    """How often each token counts, (tokens,), in each draw of as many answers as there are."""
     _, answer = np.unique(np.asarray(answer), return_inverse=True)
     rng, n = np.random.default_rng(seed), answer.max(initial=-1) + 1
-    found = [auc(scores, right, rng.multinomial(n, [1 / n] * n)[answer]) for _ in range(resamples)] if n else []
-    found = [value for value in found if value is not None]
+    for _ in range(resamples if n else 0):
+        yield rng.multinomial(n, [1 / n] * n)[answer]
+
+
+def _middle(draws: Iterable[float | None]) -> list[float] | None:
+    found = [value for value in draws if value is not None]
     return [float(x) for x in np.quantile(found, (0.025, 0.975))] if found else None
 
 

@@ -102,6 +102,9 @@ STYLES = {
         SPREAD_SHARES, noticed=0.50, miscopied=0.45, drilled=0.4
     ),  # read for a while, to learn to notice a slip
     "draft": Style(dict.fromkeys(SLOTS, 0.87)),
+    # what two models read that are alike but for one thing: whether they have ever seen a slip put right
+    "corrected": Style(SPREAD_SHARES, noticed=0.30, miscopied=0.30, unnoticed=0.10, drilled=0.4),
+    "uncorrected": Style(SPREAD_SHARES, unnoticed=0.10),
 }
 
 
