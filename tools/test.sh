@@ -18,7 +18,7 @@ step() { # name, command ...
 step "lint" $py -m ruff check
 step "format" $py -m ruff format --check
 step "lessons" $py tools/check_lessons.py --cell-limit "${CELL_LIMIT:-60}"
-step "tests" $py -m pytest
+step "tests" env OMP_NUM_THREADS=1 $py -m pytest -n 2 --dist loadfile # a core each
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf '\nfailed: %s\n' "$(IFS=,; echo "${failed[*]}")"
