@@ -14,12 +14,14 @@ from specdec_lib.cli import app
 from specdec_lib.experiments.base import Rows
 from specdec_lib.judge import correction
 from specdec_lib.judge.correction import ARMS, put_right
-from specdec_lib.judge.labels import LabelledAnswer, write_labels
+from specdec_lib.judge.labels import LabelledAnswer, read_labels, write_labels
 from specdec_lib.judge.train import auc, auc_gain_interval, auc_interval, fit_and_measure
 from specdec_lib.pocket.tokenizer import build_tokenizer, world_ids, world_tokens
 from specdec_lib.pocket.train import CORRECTION, documents
 from specdec_lib.pocket.world import DRILL, MARKERS
 from specdec_lib.zoo import data_folder
+
+HELD_OUT = data_folder() / "judge" / "labels-pocket-validation.jsonl.gz"
 
 
 def test_the_two_targets_differ_in_their_text_alone():
@@ -60,6 +62,7 @@ def test_the_gain_is_paired_and_so_less_wide_than_two_intervals_apart():
     low, high = auc_gain_interval(better, base, right, answer)
     gain = auc(better, right) - auc(base, right)
     assert 0 < low < gain < high
+    assert auc_gain_interval(base, base, right, answer) == [0.0, 0.0], "the same answers are drawn for both"
     own = [auc_interval(scores, right, answer) for scores in (better, base)]
     assert own[0][0] < own[1][1], "apart, the two cannot be told from each other"
 
@@ -103,49 +106,38 @@ def test_how_often_a_digit_is_taken_back_by_hand():
         put_right(pair, [answer("so 12 + 5 = 17.", None)])
 
 
-def sums(pair, n):
-    """Sums with a wrong digit in every second one."""
-    found = []
-    for i in range(n):
-        said = (12 + i % 60) + (i % 2)
-        ids = pair.tokenizer(f"so {10 + i % 60} + 2 = {said}.", add_special_tokens=False)["input_ids"]
-        marks = "+" * len(ids) if i % 2 == 0 else "+" * (len(ids) - 2) + "-a"
-        found.append(LabelledAnswer(f"mia has {i} pens. how many pens does mia have?", tuple(ids), marks))
-    return found
-
-
 def test_an_arm_is_measured_with_its_own_weights_and_a_row_once(pair, tmp_path, monkeypatch):
     """The shipped target and draft in the arms' places."""
     monkeypatch.setattr(correction, "CORRECTION", {"corrected-7": None, "uncorrected-7": None})
     monkeypatch.setattr(correction, "greedy_accuracy", lambda model, tokenizer, n: (0.5, 0.25))
     (tmp_path / "corrected-7").mkdir()
     (tmp_path / "corrected-7" / "model").symlink_to(data_folder() / "pocket" / "target")
-    file = tmp_path / "labels.jsonl"
-    write_labels(file, sums(pair, 24), pair, {})
+    file, test = tmp_path / "labels.jsonl", tmp_path / "test.jsonl"
+    answers = read_labels(HELD_OUT, pair)
+    for where, some in ((file, answers[:80]), (test, answers[80:160])):
+        write_labels(where, some, pair, {})
     rows = Rows(tmp_path / "rows.json", {"arguments": {}, "seed": None, "checksums": None})
     with pytest.raises(FileNotFoundError, match="pocket.train uncorrected-7 --work"):
-        correction.correction(tmp_path, file, file, rows)
+        correction.correction(tmp_path, file, test, rows)
     (tmp_path / "uncorrected-7").mkdir()
     (tmp_path / "uncorrected-7" / "model").symlink_to(data_folder() / "pocket" / "draft")
-    (row,) = correction.correction(tmp_path, file, file, rows)
+    (row,) = correction.correction(tmp_path, file, test, rows)
     assert [row[arm]["target"] for arm in ARMS] == [pair.checksums["target"], pair.checksums["draft"]]
-    answers = correction.read_labels(file, pair)
-    _, figures = fit_and_measure(pair, answers, answers)
+    _, figures = fit_and_measure(pair, *(read_labels(where, pair) for where in (file, test)))
     assert row["corrected"]["auc"] == figures["auc"] and row["corrected"]["accuracy"] == 0.5
     for part in correction.PARTS:
         assert row[f"{part}_gain"] == row["corrected"][part] - row["uncorrected"][part]
         low, high = row[f"{part}_gain_interval"]
-        assert low <= row[f"{part}_gain"] <= high
+        assert low <= row[f"{part}_gain"] <= high and row[f"{part}_gain"] != 0
     monkeypatch.setattr(correction, "load_custom", lambda *models: pytest.fail("measured again"))
-    assert correction.correction(tmp_path, file, file, rows) == [row]
+    assert correction.correction(tmp_path, file, test, rows) == [row]
     lines = correction.table([row]).splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["corrected-7", "uncorrected-7"]
     assert f"{row['auc_gain']:+.3f}" in lines[3]
 
 
 def test_the_command_says_what_to_train_first(tmp_path):
-    labels = data_folder() / "judge" / "labels-pocket-validation.jsonl.gz"
-    arguments = ["--labels", labels, "--held-out", labels, "--work", tmp_path, "--json", tmp_path / "c.json"]
+    arguments = ["--labels", HELD_OUT, "--held-out", HELD_OUT, "--work", tmp_path, "--json", tmp_path / "c.json"]
     done = CliRunner().invoke(app, ["judge", "correction", *map(str, arguments)])
     assert done.exit_code == 2 and "specdec_lib.pocket.train corrected-21" in done.stderr
     assert not (tmp_path / "c.json").exists()
