@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from specdec_lib.cli import app
 from specdec_lib.experiments.base import Rows
-from specdec_lib.judge import correction
+from specdec_lib.judge import correction, stages
 from specdec_lib.judge.correction import ARMS, put_right
 from specdec_lib.judge.labels import LabelledAnswer, read_labels, write_labels
 from specdec_lib.judge.train import auc, auc_gain_interval, auc_interval, fit_and_measure
@@ -129,7 +129,7 @@ def test_an_arm_is_measured_with_its_own_weights_and_a_row_once(pair, tmp_path, 
         assert row[f"{part}_gain"] == row["corrected"][part] - row["uncorrected"][part]
         low, high = row[f"{part}_gain_interval"]
         assert low <= row[f"{part}_gain"] <= high and row[f"{part}_gain"] != 0
-    monkeypatch.setattr(correction, "load_custom", lambda *models: pytest.fail("measured again"))
+    monkeypatch.setattr(stages, "load_custom", lambda *models: pytest.fail("measured again"))
     assert correction.correction(tmp_path, file, test, rows) == [row]
     lines = correction.table([row]).splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["corrected-7", "uncorrected-7"]

@@ -31,6 +31,9 @@ LabelsOption = Annotated[
     Path, typer.Option("--labels", metavar="FILE", help="Answers with marked tokens or spans, .jsonl or .jsonl.gz.")
 ]
 TestLabelsOption = Annotated[Path, typer.Option("--held-out", metavar="FILE", help="Labels to test on.")]
+WorkOption = Annotated[
+    Path, typer.Option(metavar="FOLDER", help="Where specdec_lib.pocket.train keeps what it trains.")
+]
 RowsOption = Annotated[Path, typer.Option("--json", metavar="FILE", help="Where the rows go, as each is made.")]
 HeldOutOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Labels to test on; else a fifth of the questions is held out.")
@@ -191,9 +194,7 @@ def stages(
     labels: LabelsOption,
     held_out: TestLabelsOption,
     json_file: RowsOption,
-    work: Annotated[Path, typer.Option(metavar="FOLDER", help="Where make pocket keeps its stages.")] = (
-        Path("build/pocket")
-    ),
+    work: WorkOption = Path("build/pocket"),
 ) -> None:
     """The AUC before and after the target has read text in which every slip is put right. Goes on where it stopped."""
     writable(json_file)
@@ -212,9 +213,7 @@ def correction(
     labels: LabelsOption,
     held_out: TestLabelsOption,
     json_file: RowsOption,
-    work: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the small targets were trained.")] = (
-        Path("build/pocket")
-    ),
+    work: WorkOption = Path("build/pocket"),
 ) -> None:
     """The AUC with and without self-correction in a small target's text. Goes on where it stopped."""
     writable(json_file)

@@ -9,19 +9,19 @@ Left out: training them (pocket/train.py), and the shipped target's own stages (
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from specdec_lib.experiments.base import Rows, between, percent
 from specdec_lib.experiments.base import table as as_table
-from specdec_lib.judge.features import Features, features
+from specdec_lib.judge.features import features
 from specdec_lib.judge.labels import RIGHT, WRONG, LabelledAnswer, read_labels
-from specdec_lib.judge.stages import check_trained
-from specdec_lib.judge.train import Settings, auc_gain_interval, digit_tokens, head_from, is_digit, quality, used
+from specdec_lib.judge.stages import check_trained, trained_pair
+from specdec_lib.judge.train import Settings, auc_gain_interval, counted, head_from, is_digit, quality
 from specdec_lib.pocket.tokenizer import world_ids
 from specdec_lib.pocket.train import CORRECTION, greedy_accuracy
 from specdec_lib.pocket.world import MARKERS
-from specdec_lib.presets import data_folder
-from specdec_lib.zoo import Pair, load_custom
+from specdec_lib.zoo import Pair
 
 ARMS = ("corrected", "uncorrected")
 PROBLEMS = 500  # of the split validation, for a target's own accuracy
@@ -43,29 +43,23 @@ def _row(work: Path, seed: int, labels: Path, held_out: Path, progress: bool) ->
     row: dict = {"seed": seed}
     scores = {}
     for arm in ARMS:
-        pair = load_custom(str(work / f"{arm}-{seed}" / "model"), str(data_folder() / "pocket" / "draft"), "cpu")
+        pair = trained_pair(work, f"{arm}-{seed}")
         answers, test = (read_labels(file, pair) for file in (labels, held_out))
         head = head_from(pair, features(pair, answers, progress=progress), Settings())
         found = features(pair, test, progress=progress)
-        scores[arm] = head.scores(found.hidden[head.layer])
-        figures = quality(scores[arm], found, pair)
+        said = head.scores(found.hidden[head.layer])
+        scores[arm], figures = said.numpy(), quality(said, found, pair)
         figures.pop("reliability")
         accuracy, _ = greedy_accuracy(pair.target.model, pair.tokenizer, PROBLEMS)
         behind_wrong, behind_right = put_right(pair, test)
         row[arm] = {"target": pair.checksums["target"], "accuracy": accuracy, **figures}
         row[arm] |= {"put_right": behind_wrong, "put_right_if_right": behind_right}
-    for part, chosen in zip(PARTS, _parts(found, pair), strict=True):
-        right = [mark == RIGHT for mark, c in zip(found.marks, chosen.tolist(), strict=True) if c]
-        sides = [scores[arm][chosen].numpy() for arm in ARMS]
+    right = np.asarray([mark == RIGHT for mark in found.marks])  # the arms read the same tokens
+    for part, chosen in counted(found, pair).items():
+        sides = [scores[arm][chosen] for arm in ARMS]
         row[f"{part}_gain"] = row[ARMS[0]][part] - row[ARMS[1]][part]
-        row[f"{part}_gain_interval"] = auc_gain_interval(*sides, right, found.answer[chosen].numpy())
+        row[f"{part}_gain_interval"] = auc_gain_interval(*sides, right[chosen], found.answer.numpy()[chosen])
     return row
-
-
-def _parts(found: Features, pair: Pair) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which tokens count, (tokens,) bool: all with a label, and of those the digits."""
-    chosen, _ = used(found.marks)
-    return chosen, chosen & digit_tokens(found.ids, pair)
 
 
 @torch.inference_mode()
@@ -103,14 +97,12 @@ def table(rows: Sequence[dict]) -> str:
             own = row[arm]
             lines.append(
                 (f"{arm}-{row['seed']}", *(percent(own[k]) for k in ("accuracy", "put_right", "put_right_if_right")),
-                 *_figures(own, "{:.3f}"))
+                 *_figures(own, PARTS, ".3f"))
             )  # fmt: skip
-        gain = {part: row[f"{part}_gain"] for part in PARTS} | {
-            f"{part}_interval": row[f"{part}_gain_interval"] for part in PARTS
-        }
-        lines.append(("  the first over the second", None, None, None, *_figures(gain, "{:+.3f}")))
+        gains = [f"{part}_gain" for part in PARTS]
+        lines.append(("  the first over the second", None, None, None, *_figures(row, gains, "+.3f")))
     return as_table(heads, lines)
 
 
-def _figures(row: dict, form: str) -> list[str]:
-    return [cell for part in PARTS for cell in (form.format(row[part]), between(row[f"{part}_interval"], 1, 3))]
+def _figures(row: dict, names: Sequence[str], form: str) -> list[str]:
+    return [cell for name in names for cell in (format(row[name], form), between(row[f"{name}_interval"], 1, 3))]

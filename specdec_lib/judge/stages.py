@@ -16,7 +16,7 @@ from specdec_lib.experiments.base import table as as_table
 from specdec_lib.judge.labels import read_labels
 from specdec_lib.judge.train import fit_and_measure
 from specdec_lib.presets import data_folder
-from specdec_lib.zoo import load_custom
+from specdec_lib.zoo import Pair, load_custom
 
 STAGES = ("fluent", "steady", "target")
 
@@ -40,8 +40,13 @@ def check_trained(work: Path, names: Iterable[str]) -> None:
             raise FileNotFoundError(f"{work / name} holds no finished model; train it: {how}")
 
 
+def trained_pair(work: Path, name: str) -> Pair:
+    """The finished model of work/name as target, beside the shipped draft."""
+    return load_custom(str(work / name / "model"), str(data_folder() / "pocket" / "draft"), "cpu")
+
+
 def _row(work: Path, name: str, labels: Path, held_out: Path, progress: bool) -> dict:
-    pair = load_custom(str(work / name / "model"), str(data_folder() / "pocket" / "draft"), "cpu")
+    pair = trained_pair(work, name)
     sets = [read_labels(file, pair) for file in (labels, held_out)]
     _, figures = fit_and_measure(pair, *sets, progress=progress)
     figures.pop("reliability")

@@ -185,17 +185,22 @@ def calibration_error(rows: list[dict]) -> float:
 
 
 def quality(scores: torch.Tensor, found: Features, pair: Pair) -> dict:
-    """AUC of scores (tokens,) over all labelled tokens and over digits alone, with intervals, and calibration."""
+    """AUC of scores (tokens,) over the tokens of `counted`, with intervals, and calibration."""
     chosen, right = used(found.marks)
-    digits = digit_tokens(found.ids, pair) & chosen
     scores, answer = scores.numpy(), found.answer.numpy()
     right_of = np.asarray([mark == RIGHT for mark in found.marks])
     bins = reliability(scores[chosen], right)
     row = {"tokens": int(chosen.sum()), "wrong": int((~right).sum())}
-    for name, part in (("auc", chosen.numpy()), ("auc_digits", digits.numpy())):
+    for name, part in counted(found, pair).items():
         row[name] = auc(scores[part], right_of[part])
         row[f"{name}_interval"] = auc_interval(scores[part], right_of[part], answer[part])
     return row | {"calibration_error": calibration_error(bins), "reliability": bins}
+
+
+def counted(found: Features, pair: Pair) -> dict[str, np.ndarray]:
+    """Which tokens an AUC is taken over, (tokens,) bool: auc, all with a label; auc_digits, the digits of them."""
+    chosen, _ = used(found.marks)
+    return {"auc": chosen.numpy(), "auc_digits": (chosen & digit_tokens(found.ids, pair)).numpy()}
 
 
 def digit_tokens(ids: torch.Tensor, pair: Pair) -> torch.Tensor:
